@@ -151,7 +151,12 @@ std::vector<Job> methods(const Job& job, const ModelSpec& /*spec*/, const Values
   if (values.empty() && job.method == Method::full && job.runtime == Runtime::vramfit) names = {"lora", "qlora"};
   std::vector<Job> changed = with_each(job, "method", &Job::method, names);
   std::vector<std::string> notes;  // defaults show as flags of the plan
-  for (Job& choice : changed) resolve_adapters(choice, notes);
+  const Precision usual = precision_on(job, job.precision.name);
+  const bool is_usual = job.precision.storage == usual.storage && job.precision.state == usual.state;
+  for (Job& choice : changed) {
+    resolve_adapters(choice, notes);
+    if (is_usual) choice.precision = precision_on(choice, choice.precision.name);
+  }
   return changed;
 }
 

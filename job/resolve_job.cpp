@@ -215,9 +215,14 @@ void resolve_adapters(Job& job, Notes& notes) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (TRL loads weights so unless its model_init_kwargs say otherwise)");
   }
-  if (job.method == Method::qlora && job.runtime == Runtime::pytorch && !job.frozen_dtype) {
+  if (job.method == Method::qlora && job.runtime != Runtime::vramfit && !job.frozen_dtype) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (PEFT's prepare_model_for_kbit_training)");
+  }
+  if (job.method == Method::qlora && job.runtime == Runtime::pytorch_fsdp2) {
+    notes.emplace_back(
+        "bnb_4bit_quant_storage in the compute dtype, without which accelerate shards no weights in 4 bits, and "
+        "device_map={\"\": \"cpu\"}, without which each GPU holds all of them while it loads");
   }
 }
 

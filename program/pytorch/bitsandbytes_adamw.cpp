@@ -16,7 +16,7 @@ constexpr std::int64_t kLeastPaged = 100'000;  // get_state_buffer: what is smal
 struct Form {
   bool has_8bit = false, is_paged = false;
 
-  bool quantizes(const Trained& p) const { return has_8bit && !p.is_embedding && p.elements >= kLeastQuantized; }
+  bool quantizes(const Trained& p) const { return has_8bit && !p.keeps_wide_states && p.elements >= kLeastQuantized; }
 };
 
 class Bitsandbytes {

@@ -53,6 +53,14 @@ Fsdp2::Fsdp2(Torch& torch, const Graph& graph, const Job& job)
       graph_(graph),
       held_(held_parameters(graph, job)) {}
 
+/// As it is stored. Codes of 4 bits lie in numbers of the compute dtype (bnb_4bit_quant_storage), so that FSDP2 takes
+/// them for weights (bitsandbytes/backends/cuda/ops.py: quantize_4bit).
+std::int64_t Fsdp2::whole_elements(int index) const {
+  const std::int64_t count = element_count(graph_.parameters[at(index)]);
+  if (held_[at(index)].quantization == nullptr) return count;
+  return (count + 1) / (2 * dtype_bytes(compute_).n);
+}
+
 int Fsdp2::add_group(std::string name, const std::vector<int>& parameters, bool reshards_after_forward) {
   ParameterGroup group{.name = std::move(name),
                        .parameters = {},
@@ -61,8 +69,10 @@ int Fsdp2::add_group(std::string name, const std::vector<int>& parameters, bool 
                        .reduced = {}};
   for (const int index : parameters) {
     const Parameter& parameter = graph_.parameters[at(index)];
-    const std::int64_t rows = parameter.shape.front();
-    const std::int64_t elements = checked_mul(ceil_div(rows, ranks_), element_count(parameter) / rows);
+    const HeldParameter& held = held_[at(index)];
+    const std::int64_t count = whole_elements(index),
+                       rows = held.quantization != nullptr ? count : parameter.shape.front();
+    const std::int64_t elements = checked_mul(ceil_div(rows, ranks_), count / rows);
     group.parameters.push_back({.trained = {.parameter = index,
                                             .name = parameter.name,
                                             .elements = elements,
@@ -71,9 +81,10 @@ int Fsdp2::add_group(std::string name, const std::vector<int>& parameters, bool 
                                             .exp_avg_sq = {},
                                             .step = {}},
                                 .gathered = {},
-                                .dtype = held_[at(index)].dtype,
+                                .dtype = held.quantization != nullptr ? compute_ : held.dtype,
                                 .gradient_on_host = {},
-                                .is_trained = held_[at(index)].trainable});
+                                .is_trained = held.trainable,
+                                .format = held.quantization});
   }
   groups_.push_back(std::move(group));
   return static_cast<int>(groups_.size()) - 1;
@@ -328,17 +339,22 @@ void Fsdp2::zero_gradients() {
   }
 }
 
-Tensor Fsdp2::move_whole(int g, const ShardedParameter& p) {
+Tensor Fsdp2::move_whole(int g, ShardedParameter& p) {
   const Scope scope(torch_.heap(), groups_[at(g)].name);
-  Tensor whole = torch_.heap().make(element_count(graph_.parameters[at(p.trained.parameter)]), p.dtype,
-                                    Category::unsharded_parameters, "whole " + p.trained.name);
+  const int index = p.trained.parameter;
+  if (p.format != nullptr) {
+    const std::int64_t elements = element_count(graph_.parameters[at(index)]);
+    p.scales = torch_.make_quantization_state(index, elements, *p.format, p.trained.name);
+  }
+  Tensor whole =
+      torch_.heap().make(whole_elements(index), p.dtype, Category::unsharded_parameters, "whole " + p.trained.name);
   torch_.heap().run("aten::_to_copy", {writes(whole)}, {.bytes = 0});
   return whole;
 }
 
 std::vector<Tensor> Fsdp2::move_whole(int g) {
   std::vector<Tensor> whole;
-  for (const ShardedParameter& p : groups_[at(g)].parameters) whole.push_back(move_whole(g, p));
+  for (ShardedParameter& p : groups_[at(g)].parameters) whole.push_back(move_whole(g, p));
   return whole;
 }
 

@@ -24,6 +24,8 @@ struct ShardedParameter {
   Dtype dtype = Dtype::f32;      // of the shard
   Tensor gradient_on_host = {};  // with offload: what was reduced
   bool is_trained = true;
+  const Quantization* format = nullptr;  // of a matrix in 4 bits: a column of numbers of `dtype`, several codes in each
+  std::vector<Tensor> scales = {};       // of such a one: whole on each rank
 };
 
 struct ParameterGroup {
@@ -52,8 +54,8 @@ class Fsdp2 {
 
   /// A group's parameters as they come from the host, before they are sharded: all of each, one after the other.
   std::vector<Tensor> move_whole(int group);
-  /// The same of one parameter.
-  Tensor move_whole(int group, const ShardedParameter& parameter);
+  /// The same of one parameter. Scales of a quantized one stay.
+  Tensor move_whole(int group, ShardedParameter& parameter);
 
   /// The root's own hooks.
   void begin_forward();
@@ -77,6 +79,7 @@ class Fsdp2 {
   std::vector<ParameterGroup>& groups() { return groups_; }
 
  private:
+  std::int64_t whole_elements(int parameter) const;
   void unshard(ParameterGroup& group);
   Accesses cast_shards(const ParameterGroup& group, std::vector<Tensor>& made);
   Accesses fetched_shards(const ParameterGroup& group, std::vector<Tensor>& made);

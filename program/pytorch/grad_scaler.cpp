@@ -34,6 +34,8 @@ void GradScaler::unscale(Torch& torch, Wrapper& wrapper, bool is_sharded) {
     reciprocal = number(torch, "aten::_to_copy", {reads(inverse)}, Dtype::f32, "reciprocal");
   }
   const Tensor zero = number(torch, "aten::full", {}, Dtype::f32, "no overflow");
+  is_on_host_ = wrapper.updates_on_host();
+  if (is_on_host_) return unscale_on_host(torch.heap(), wrapper);
   found_ = number(torch, "aten::_to_copy", {reads(zero)}, Dtype::f32, "whether one overflowed");
   const Tensor factor = number(torch, "aten::_to_copy", {reads(reciprocal)}, Dtype::f32, "reciprocal of this card");
   Accesses accesses{reads(factor), changes(found_)};
@@ -48,13 +50,31 @@ void GradScaler::unscale(Torch& torch, Wrapper& wrapper, bool is_sharded) {
             Stream::compute);
 }
 
-Tensor GradScaler::mark_for_optimizer(Torch& torch) {
-  const Scope scope(torch.heap(), "loss scale");
-  return number(torch, "aten::add", {reads(found_)}, Dtype::f32, "whether one overflowed, over cards");
+/// Factor and mark are copied there, where ranks sum the mark up, too.
+void GradScaler::unscale_on_host(Heap& heap, Wrapper& wrapper) {
+  Accesses changed;
+  double bytes = 0;
+  for (const Tensor& gradient : wrapper.gradients()) {
+    changed.push_back(changes(gradient));
+    bytes += static_cast<double>((gradient.elements * dtype_bytes(gradient.dtype)).n);
+  }
+  heap.run("aten::_amp_foreach_non_finite_check_and_unscale_", changed, {.bytes = 2 * bytes}, Stream::host);
 }
 
-void GradScaler::update(Heap& heap) {
-  heap.run("aten::_amp_update_scale_", {changes(scale_), changes(growth_), reads(found_)});
+Tensor GradScaler::found_on_card(Torch& torch) const {
+  return is_on_host_ ? number(torch, "aten::_to_copy", {}, Dtype::f32, "whether one overflowed") : found_;
+}
+
+Tensor GradScaler::mark_for_optimizer(Torch& torch) {
+  const Scope scope(torch.heap(), "loss scale");
+  const Tensor found = found_on_card(torch);
+  return number(torch, "aten::add", {reads(found)}, Dtype::f32, "whether one overflowed, over cards");
+}
+
+void GradScaler::update(Torch& torch) {
+  const Scope scope(torch.heap(), "loss scale");
+  const Tensor found = found_on_card(torch);
+  torch.heap().run("aten::_amp_update_scale_", {changes(scale_), changes(growth_), reads(found)});
   found_ = {};
 }
 

@@ -9,15 +9,21 @@ class GradScaler {
  public:
   /// scale: the loss times the factor, which the first call makes.
   Tensor scaled(Torch& torch, const Tensor& loss);
-  /// unscale_: divides all gradients by the factor, and marks whether one overflowed.
+  /// unscale_: divides all gradients by the factor, and marks whether one overflowed; where gradients are in host
+  /// memory, there.
   void unscale(Torch& torch, Wrapper& wrapper, bool is_sharded);
   /// The mark as step passes it to an optimizer that skips its update on the card, which holds it meanwhile. Others
   /// are asked on the host, for which nothing is made.
   Tensor mark_for_optimizer(Torch& torch);
   /// Raises the factor or lowers it, and lets go of the mark.
-  void update(Heap& heap);
+  void update(Torch& torch);
 
  private:
+  void unscale_on_host(Heap& heap, Wrapper& wrapper);
+  /// The mark; a copy of it where it is in host memory.
+  Tensor found_on_card(Torch& torch) const;
+
+  bool is_on_host_ = false;
   Tensor scale_, growth_, found_;
 };
 

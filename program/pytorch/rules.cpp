@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/cluster/precision_support.h"
 #include "job/fields/job_fields.h"
@@ -52,7 +53,7 @@ void require_card(const Job& job, const Cluster& cluster) {
     throw NotModelled(fmt::format("--runtime {} on {}, for which PyTorch {} has no kernels", runtime, cluster.card.name,
                                   kTorchVersion));
   }
-  if (capability < 80 && job.modeling != Modeling::transformers) {
+  if (capability < 80 && !uses_accelerate(job)) {
     throw NotModelled(fmt::format("--modeling {} on cards below compute capability 8.0, which have no flash attention",
                                   job_field_named("modeling").get(job)));
   }
@@ -63,14 +64,16 @@ void require_card(const Job& job, const Cluster& cluster) {
   }
 }
 
-/// A Trainer alone sets up other libraries' optimizers; it has no name for AdamW's for-loop. Around accelerate, torch's
-/// AdamW was compared with traces in two of its forms.
+/// A Trainer has no name for AdamW's for-loop, and alone makes transformers' Adafactor. Of torch's optimizers, AdamW in
+/// two of its forms was compared with traces, and bitsandbytes' AdamW around transformers' models.
 bool is_optimizer_of_loop(const Job& job) {
   const OptimizerImplementation form = job.optimizer_implementation;
   if (form == OptimizerImplementation::deepspeed) return job.runtime == Runtime::deepspeed;
   if (has_trainer(job)) return form != OptimizerImplementation::loop;
-  if (job.optimizer != "adamw" || form == OptimizerImplementation::paged) return false;
-  return job.modeling != Modeling::accelerate || form != OptimizerImplementation::loop;
+  const bool is_loop = form == OptimizerImplementation::loop, is_paged = form == OptimizerImplementation::paged;
+  if (job.modeling == Modeling::accelerate)
+    return !is_loop && (job.optimizer == "adamw" || job.optimizer == "adamw-8bit");
+  return job.optimizer == "adamw" && !is_paged;
 }
 
 }  // namespace
@@ -87,9 +90,6 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
   }
   require_card(job, cluster);
-  if (job.modeling == Modeling::trl && job.precision.name == "fp16-mixed") {
-    throw NotModelled("--modeling trl with --precision fp16-mixed (--modeling transformers is)");
-  }
   for (const JobField& field : job_fields()) {
     const bool is_honoured =
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();
@@ -128,8 +128,28 @@ void require_loss(const Job& job, Job& modelled) {
   modelled.loss = job.loss;
 }
 
-void require_sft_adapters(const Job& job) {
-  if (job.method == Method::qlora) throw NotModelled("--modeling trl with --method qlora (--modeling transformers is)");
+void require_quantization(const Job& job) {
+  if (job.quantization == "none") return;
+  if (job.method == Method::qlora && is_mixed_in_16_bits(job) && job.quantization.starts_with("nf4")) return;
+  throw NotModelled(
+      fmt::format("--method {} with --quantization {} and --precision {} (--method qlora with nf4 or nf4-double and "
+                  "bf16-mixed or fp16-mixed is)",
+                  job_field_named("method").get(job), job.quantization, job.precision.name));
+}
+
+void require_sft_adapters(const Job& job, Job& modelled) {
+  if (job.method == Method::qlora && job.precision.name == "fp16-mixed") {
+    throw LibraryFails(
+        "--modeling trl with --method qlora and --precision fp16-mixed (its adapters over 4 bits are bf16, and "
+        "PyTorch's GradScaler has no kernel for gradients in bf16: bf16-mixed, or --modeling transformers)");
+  }
+  if (job.method == Method::qlora && (job.precision.storage != Dtype::bf16 || job.precision.state != Dtype::bf16)) {
+    throw NotModelled(
+        fmt::format("--modeling trl with --method qlora, --storage-dtype {} and --state-dtype {} (its adapters over 4 "
+                    "bits are bf16, and so are their states: --storage-dtype bf16 --state-dtype bf16)",
+                    dtype_name(job.precision.storage), dtype_name(job.precision.state)));
+  }
+  if (job.method == Method::qlora) modelled.precision.storage = modelled.precision.state = Dtype::bf16;
   if (job.method == Method::lora && job.precision.name == "bf16-pure") {
     throw NotModelled(
         "--modeling trl with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)");

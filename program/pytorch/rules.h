@@ -22,8 +22,11 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
 /// chunks that no loop makes.
 void require_loss(const Job& job, Job& modelled);
 
+/// Throws NotModelled for weights of few bits but those of QLoRA in 16-bit precision.
+void require_quantization(const Job& job);
+
 /// Throws NotModelled for adapters under TRL's SFTTrainer that have no rules: TRL leaves their dtype to PEFT, which
-/// makes them fp32, and converts those over quantized weights to bf16.
-void require_sft_adapters(const Job& job);
+/// makes them fp32, and converts those over quantized weights to bf16, which `modelled` gets.
+void require_sft_adapters(const Job& job, Job& modelled);
 
 }  // namespace vramfit::eager

@@ -56,10 +56,14 @@ class Torch final : public Backend {
   Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias = -1);
   /// addmm(bias, x, parameter) with `parameter` of (inputs, outputs): transformers' Conv1D.
   Tensor conv1d(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias);
+  /// Of matrices in 4 bits: the type of products, and the one that they were quantized from, to which backward
+  /// dequantizes them.
+  struct QuantizedTypes {
+    Dtype compute, original;
+  };
   /// The same with a frozen `parameter` in 4 bits, and a frozen bias, by bitsandbytes' Linear4bit: x is converted to
-  /// `compute`, and the result to x's type. Throws NotModelled where its kernels for few rows may be used instead of a
-  /// product.
-  Tensor linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, Dtype compute,
+  /// the type of products, and the result to x's type. Throws NotModelled for fewer than kFewestRowsOf4Bit rows.
+  Tensor linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, QuantizedTypes types,
                      int bias = -1);
   /// bmm: for each of `batch` matrices, a of `rows` by `inner` times b of `inner` by `columns`.
   Tensor batched_product(const Tensor& a, const Tensor& b, std::int64_t batch, const WorkShape& shape);
@@ -232,6 +236,9 @@ class Torch final : public Backend {
   /// which live as long as what is returned.
   std::vector<Tensor> make_quantized(int parameter, std::int64_t elements, const Quantization& format,
                                      std::string_view name);
+  /// The same without the codes, which a wrapper makes itself and gives to set_parameter.
+  std::vector<Tensor> make_quantization_state(int parameter, std::int64_t elements, const Quantization& format,
+                                              std::string_view name);
   bool is_quantized(int parameter) const;
   /// Parameters that are views of one flat tensor (split, view). Backward calls `join` with their gradients when all
   /// are there, in this order, and once these are let go of, `accumulate` with what it has made of them. Both on

@@ -4,30 +4,28 @@
 
 #include "base/error.h"
 #include "base/units.h"
+#include "program/pytorch/fused_4bit.h"
 #include "program/pytorch/torch.h"
 
 namespace vramfit::eager {
 
-namespace {
-
-/// Above so many rows a product always runs on the dequantized matrix (backends/cuda/ops.py,
-/// _gemm_4bit_use_custom_cuda): small flat matrices keep kernels of their own longest, on compute capability 8.0.
-std::int64_t most_rows_of_own_kernels(std::int64_t inputs, std::int64_t outputs, const Device& device) {
-  constexpr std::int64_t kMostRows = 512, kMostRowsOfSmall = 1536, kSmall = 4 << 20;
-  const bool is_small_and_flat = checked_mul(inputs, outputs) < kSmall && 2 * inputs < outputs;
-  return is_small_and_flat && device.compute_capability == 80 ? kMostRowsOfSmall : kMostRows;
-}
-
-}  // namespace
-
 std::vector<Tensor> Torch::make_quantized(int parameter, std::int64_t elements, const Quantization& format,
                                           std::string_view name) {
+  const Tensor packed = heap_.make(ceil_div(elements, 2), Dtype::u8, Category::parameters, std::string(name));
+  heap_.run("bitsandbytes::quantize_4bit", {writes(packed)});
+  std::vector<Tensor> tensors = make_quantization_state(parameter, elements, format, name);
+  set_parameter(parameter, packed, false);
+  tensors.push_back(packed);
+  return tensors;
+}
+
+std::vector<Tensor> Torch::make_quantization_state(int parameter, std::int64_t elements, const Quantization& format,
+                                                   std::string_view name) {
   std::vector<Tensor> tensors;
   const auto add = [&](std::int64_t count, Dtype dtype, const std::string& what) {
     tensors.push_back(heap_.make(count, dtype, Category::parameters, fmt::format("{}{}", name, what)));
     heap_.run("bitsandbytes::quantize_4bit", {writes(tensors.back())});
   };
-  add(ceil_div(elements, 2), Dtype::u8, "");
   const std::int64_t blocks = ceil_div(elements, format.block);
   add(blocks, format.scale_block > 0 ? Dtype::u8 : Dtype::f32, ": scales");
   constexpr std::int64_t kCodes = 16, kScaleCodes = 256;
@@ -37,7 +35,6 @@ std::vector<Tensor> Torch::make_quantized(int parameter, std::int64_t elements, 
     add(kScaleCodes, Dtype::f32, ": codes of scales");
     add(1, Dtype::f32, ": offset of scales");
   }
-  set_parameter(parameter, tensors.front(), false);
   parameters_.at(static_cast<std::size_t>(parameter)).format = &format;
   return tensors;
 }
@@ -61,9 +58,10 @@ Tensor Torch::dequantized(int parameter, std::int64_t elements, const Tensor& sc
 
 /// At its first use, for good (Linear4bit.forward: bias.data = bias.data.to(x.dtype)).
 void Torch::convert_bias(int parameter, Dtype dtype) {
-  Tensor* const frozen = parameters_.at(static_cast<std::size_t>(parameter)).frozen;
+  const Held& held = parameters_.at(static_cast<std::size_t>(parameter));
+  if (held.dtype == dtype) return;
+  Tensor* const frozen = held.frozen;
   if (frozen == nullptr) throw NotModelled("--method qlora with biases that are trained");
-  if (frozen->dtype == dtype) return;
   *frozen = computed("aten::_to_copy", {reads(*frozen)},
                      heap_.make(frozen->elements, dtype, Category::parameters, "bias, converted"));
   set_frozen_parameter(parameter, *frozen);
@@ -71,20 +69,23 @@ void Torch::convert_bias(int parameter, Dtype dtype) {
 
 /// Forward adds the scales' offset into a second tensor, and holds both until the product is there; backward adds it in
 /// place.
-Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, Dtype compute,
-                          int bias) {
+Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs,
+                          QuantizedTypes types, int bias) {
+  const Dtype compute = types.compute;
   const Tensor input = cast(x, compute);
   const bool has_bias = bias >= 0;
   if (has_bias) convert_bias(bias, compute);
   const std::int64_t rows = input.elements / inputs, elements = checked_mul(inputs, outputs);
-  if (rows <= most_rows_of_own_kernels(inputs, outputs, device_)) {
+  if (rows < kFewestRowsOf4Bit) {
     throw NotModelled(
-        fmt::format("--method qlora with {} tokens a micro-batch, for which bitsandbytes has kernels of "
-                    "its own (use more tokens, or rehearse)",
-                    rows));
+        fmt::format("--method qlora with {} tokens a micro-batch (from {} on it is)", rows, kFewestRowsOf4Bit));
   }
   Tensor y;
-  {
+  if (rows <= most_rows_of_fused_4bit(inputs, outputs, device_)) {
+    Accesses factors{reads(input), reads_parameter(parameter)};
+    if (has_bias) factors.push_back(reads_parameter(bias));
+    y = multiplied(factors, {rows, outputs, inputs}, value(checked_mul(rows, outputs), compute, "product"));
+  } else {
     const Tensor scales = dequantized_scales(parameter, elements);
     Tensor shifted;
     if (scales.elements > 0) shifted = computed("aten::add", {reads(scales)}, make_like(scales, "scales"));
@@ -95,8 +96,11 @@ Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, s
   }
   y = record(std::move(y), {edge_to(input)}, {}, [=, this](Tensor& g, const std::vector<Tensor>&) {
     Tensor scales = dequantized_scales(parameter, elements);
-    const Tensor weight = dequantized(parameter, elements, scales, compute);
+    Tensor weight = dequantized(parameter, elements, scales, types.original);
     scales = {};
+    if (types.original != compute) {
+      weight = computed("aten::_to_copy", {reads(weight)}, temporary(elements, compute, "weight, cast"));
+    }
     Tensor gradient = value(checked_mul(rows, inputs), compute, "input gradient");
     ensure_workspace();
     return std::vector<Tensor>{multiplied({reads(g), reads(weight)}, {rows, inputs, outputs}, std::move(gradient))};

@@ -37,7 +37,7 @@ struct Trained {
   int parameter = -1;
   std::string name;
   std::int64_t elements = 0;
-  bool is_embedding = false;
+  bool keeps_wide_states = false;  // of bitsandbytes: the Trainer registers embeddings as such
   Tensor value, exp_avg, exp_avg_sq, step;
   std::vector<Tensor> scales = {};  // of averages in 8 bits, and what they share with other parameters
   std::int64_t columns = 0;         // of a whole matrix; 0: a vector, or a shard

@@ -32,15 +32,6 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<eager::Ddp>(torch, graph, job, modules, eager::buffers_of(graph, job));
 }
 
-void require_quantization(const Job& job) {
-  if (job.quantization == "none") return;
-  if (job.method == Method::qlora && eager::is_mixed_in_16_bits(job) && job.quantization.starts_with("nf4")) return;
-  throw NotModelled(
-      fmt::format("--method {} with --quantization {} and --precision {} (--method qlora with nf4 or nf4-double and "
-                  "bf16-mixed or fp16-mixed is)",
-                  job_field_named("method").get(job), job.quantization, job.precision.name));
-}
-
 /// Weights in bf16 under autocast: what a checkpoint in bf16 is with bf16=True since transformers 5.
 void require_storage(const Job& job, Job& modelled) {
   if (job.method != Method::full || job.precision.storage != Dtype::bf16) return;
@@ -80,15 +71,15 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision")
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   if (has_autocast) require_storage(job, modelled);
-  if (job.modeling == Modeling::trl) eager::require_sft_adapters(job);
+  if (job.modeling == Modeling::trl) eager::require_sft_adapters(job, modelled);
   eager::require_loss(job, modelled);
   if (cluster.cards() > 1) require_ddp(job);
   constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",
                                                       "lora_targets", "rslora",    "frozen_dtype", "quantization"};
   std::span<const std::string_view> honoured;
-  if (has_trainer(job) && job.method != Method::full) honoured = kAdapters;
+  if (uses_accelerate(job) && job.method != Method::full) honoured = kAdapters;
   eager::require_rules(job, modelled, cluster, honoured);
-  require_quantization(job);
+  eager::require_quantization(job);
 }
 
 program::Program make(const program::LowerInputs& inputs) { return eager::record(inputs, wrap); }

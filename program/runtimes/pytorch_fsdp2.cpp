@@ -115,6 +115,7 @@ class Sharded final : public eager::Wrapper {
         graph_(graph),
         is_trainer_(has_trainer(job)),
         is_accelerate_(uses_accelerate(job)),
+        moves_units_(is_trainer_ || job.method == Method::qlora),
         fsdp_(torch, graph, job) {
     units_ = is_accelerate_ ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
     std::vector<bool> is_taken(graph.parameters.size(), false);
@@ -143,9 +144,10 @@ class Sharded final : public eager::Wrapper {
 
   /// torchtitan makes shards alone. accelerate gets a model on the host, and keeps what embedding and output were until
   /// all units are made; with cpu_ram_efficient_loading, which `accelerate config` suggests and a loop of one's own
-  /// has, it sends parameters to all ranks one by one (utils/fsdp_utils.py: fsdp2_load_full_state_dict).
+  /// has, it sends parameters to all ranks one by one (utils/fsdp_utils.py: fsdp2_load_full_state_dict), if none has 4
+  /// bits.
   void load() override {
-    if (!is_trainer_) {
+    if (!moves_units_) {
       for (const int index : order_) {
         const Place& place = place_of(index);
         Tensor whole;
@@ -266,7 +268,7 @@ class Sharded final : public eager::Wrapper {
 
   Torch& torch_;
   const Graph& graph_;
-  bool is_trainer_, is_accelerate_;
+  bool is_trainer_, is_accelerate_, moves_units_;
   Fsdp2 fsdp_;
   std::vector<Unit> units_;
   std::vector<int> order_;     // of parameters: as the model holds them
@@ -280,17 +282,13 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 }
 
 constexpr std::array<std::string_view, 2> kHonoured{"wrap", "wrap_embeddings"};
-constexpr std::array<std::string_view, 9> kWithAdapters{"wrap",         "wrap_embeddings", "method",
-                                                        "lora_rank",    "lora_alpha",      "lora_dropout",
-                                                        "lora_targets", "rslora",          "frozen_dtype"};
+constexpr std::array<std::string_view, 10> kWithAdapters{"wrap",         "wrap_embeddings", "method",       "lora_rank",
+                                                         "lora_alpha",   "lora_dropout",    "lora_targets", "rslora",
+                                                         "frozen_dtype", "quantization"};
 
 /// What accelerate sets up, for a Trainer's `fsdp` or by its plugin in a loop of one's own.
 void require_accelerate(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  if (job.method == Method::qlora && has_trainer(job)) {
-    throw NotModelled("--method qlora with FSDP2 (with a copy on each GPU it is: --sharding no-shard)");
-  }
-  if (job.modeling == Modeling::trl) eager::require_sft_adapters(job);
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   // Rehearsed: Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor; bitsandbytes' updates
   // have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both kinds of tensors themselves.
@@ -300,6 +298,7 @@ void require_accelerate(const Job& job, Job& modelled) {
   }
   if (job.optimizer != "adamw") refuse_field(job, "optimizer");
   job_field_named("precision").set(modelled, job.precision.name);
+  if (job.modeling == Modeling::trl) eager::require_sft_adapters(job, modelled);
   if (eager::is_mixed_in_16_bits(job)) {
     const std::string_view computed = dtype_name(job.precision.compute);
     if (value("reduce_dtype") != computed) {
@@ -308,15 +307,13 @@ void require_accelerate(const Job& job, Job& modelled) {
     }
     job_field_named("reduce_dtype").set(modelled, computed);
     // accelerate/utils/fsdp_utils.py: fsdp2_prepare_model, before it shards
-    if (job.precision.storage != Dtype::f32) {
+    const bool is_upcast = job.method != Method::qlora;  // nothing, where it finds weights in 4 bits
+    if (is_upcast && job.precision.storage != Dtype::f32) {
       throw NotModelled(
           fmt::format("--storage-dtype {} (with FSDP2 accelerate makes trained weights fp32, whatever the checkpoint "
                       "has: --storage-dtype fp32 --state-dtype fp32)",
                       value("storage_dtype")));
     }
-  }
-  if (job.precision.name == "fp16-mixed" && !job.offload.empty()) {
-    throw NotModelled("--offload params with --precision fp16-mixed, whose loss scale is on the host (bf16-mixed is)");
   }
   if (!std::holds_alternative<WrapLayers>(job.wrap)) refuse_field(job, "wrap");
   if (!job.wrap_embeddings) {
@@ -338,8 +335,9 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, "bf16-mixed");
   eager::require_loss(job, modelled);
   if (uses_accelerate(job)) require_accelerate(job, modelled);
-  const bool is_lora = has_trainer(job) && job.method == Method::lora;
-  eager::require_rules(job, modelled, cluster, is_lora ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
+  const bool adapts = uses_accelerate(job) && job.method != Method::full;
+  eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
+  eager::require_quantization(job);
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
   if (job.accumulation > 1 && !uses_accelerate(job)) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)");

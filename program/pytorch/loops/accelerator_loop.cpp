@@ -89,7 +89,7 @@ void AcceleratorLoop::step() {
     if (scales_loss() && skips_on_card()) mark = scaler_.mark_for_optimizer(torch());
     step_optimizer();
   }
-  if (scales_loss()) scaler_.update(heap());
+  if (scales_loss()) scaler_.update(torch());
   parts_.wrapper.zero_gradients();
 }
 

@@ -42,7 +42,7 @@ class AcceleratorLoop : public Loop {
   /// torch.autocast around the model's forward.
   bool is_autocast() const { return is_mixed_in_16_bits(parts_.job) && !is_fsdp2(); }
   /// FSDP converts what its root module is passed.
-  bool has_policy() const { return is_sharded() && parts_.job.precision.compute != parts_.job.precision.storage; }
+  bool has_policy() const { return is_sharded() && is_mixed_in_16_bits(parts_.job); }
   /// FSDP2 converts what it returns, too (accelerate sets its policy's output_dtype).
   bool converts_outputs() const { return has_policy() && is_fsdp2(); }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "program/pytorch/modelings/peft_adapters.h"
 #include "program/stages/trainable.h"
 
 namespace vramfit::eager {
@@ -167,10 +168,8 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   return llama;
 }
 
-/// bitsandbytes' weights are loaded in the dtype of their products, whatever what isn't quantized is converted to
-/// later.
 Dtype scale_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama) {
-  if (job.method == Method::qlora) return job.precision.compute;
+  if (job.method == Method::qlora) return dtype_of_loading(job);
   return held_parameters(graph, job)[static_cast<std::size_t>(llama.embedding)].dtype;
 }
 

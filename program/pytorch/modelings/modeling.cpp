@@ -1,7 +1,6 @@
 #include "program/pytorch/modelings/modeling.h"
 
 #include "program/pytorch/modelings/gpt2_graph.h"
-#include "program/pytorch/modelings/segment_reader.h"
 #include "program/pytorch/modelings/torchtitan.h"
 #include "program/pytorch/modelings/transformers.h"
 #include "program/pytorch/modelings/transformers_bert.h"
@@ -21,22 +20,8 @@ ModelBuffers buffers_of(const Graph& graph, const Job& job) {
   return {.elements = llama_buffers_in_fp32(graph, job)};
 }
 
-namespace {
-
-/// In a loop of one's own, dense models of Llama's form were compared with traces.
-void require_dense(const Graph& graph, const Job& job) {
-  if (graph.masked_lm)
-    refuse_model(job, "BERT (with --stack transformers it is, on one GPU and with --sharding no-shard)");
-  if (has_learned_positions(graph))
-    refuse_model(job, "a model with learned positions (with --stack transformers it is)");
-  if (has_experts(graph)) refuse_model(job, "experts (with --stack transformers they are)");
-}
-
-}  // namespace
-
 std::unique_ptr<Model> make_model(const Graph& graph, const Job& job, Torch& torch) {
   if (!uses_accelerate(job)) return std::make_unique<Torchtitan>(graph, job, torch);
-  if (job.modeling == Modeling::accelerate) require_dense(graph, job);
   if (graph.masked_lm) return std::make_unique<Bert>(graph, job, torch);
   if (has_learned_positions(graph)) return std::make_unique<Gpt2>(graph, job, torch);
   return std::make_unique<Transformers>(graph, job, torch);

@@ -6,6 +6,10 @@
 
 namespace vramfit::eager {
 
+/// In which weights are loaded that bitsandbytes quantizes: by TRL as all others, else that of their products, whatever
+/// what isn't quantized is converted to later.
+Dtype dtype_of_loading(const Job& job);
+
 class Adapters {
  public:
   Adapters(Torch& torch, const Job& job);
@@ -13,6 +17,8 @@ class Adapters {
   /// A linear's `result` for x with what its adapter adds to it; the result itself where it has none.
   Tensor added(Tensor result, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
                std::int64_t outputs) const;
+  /// The result of a linear in 4 bits, with what its adapter adds to it (tuners/lora/bnb.py).
+  Tensor quantized(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) const;
   /// What the adapter adds.
   Tensor change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) const;
   /// Where layers are checkpointed over a frozen embedding (enable_input_require_grads).
@@ -21,6 +27,7 @@ class Adapters {
  private:
   Torch& torch_;
   Dtype dtype_;
+  Torch::QuantizedTypes quantized_;
   bool drops_;  // what adapters read
   bool need_input_gradients_;
   std::int64_t rank_;

@@ -16,7 +16,6 @@ namespace vramfit::eager {
 Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
       adapters_(torch, job),
-      compute_dtype_(job.precision.compute),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       is_scored_(job.modeling == Modeling::trl),
       llama_(llama_graph(graph, job)),
@@ -181,18 +180,8 @@ Tensor Transformers::prepare(Tensor embedded, const Tensor& mask, const Tensor& 
   return h;
 }
 
-/// With PEFT's adapter around it (tuners/lora/bnb.py, Linear4bit.forward, under autocast).
-Tensor Transformers::linear_4bit(const Tensor& x, const LinearParameters& by, std::int64_t inputs,
-                                 std::int64_t outputs) {
-  Tensor result = torch_.linear_4bit(x, by.weight, inputs, outputs, compute_dtype_, by.bias);
-  if (by.lora_a < 0) return result;
-  result = torch_.clone(result);
-  const Tensor change = adapters_.change(x, by, inputs, outputs);
-  return torch_.add(result, change);
-}
-
 Tensor Transformers::linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
-  if (torch_.is_quantized(by.weight)) return linear_4bit(x, by, inputs, outputs);
+  if (torch_.is_quantized(by.weight)) return adapters_.quantized(x, by, inputs, outputs);
   const Submodule module = submodule({by.weight, by.bias});
   const Tensor input = torch_.enter(module, x);
   Tensor result = torch_.leave(module, torch_.linear(input, by.weight, inputs, outputs, by.bias));

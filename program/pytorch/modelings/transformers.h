@@ -48,7 +48,6 @@ class Transformers final : public Model {
   void require_code(const Job& job) const;
   Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs);
-  Tensor linear_4bit(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs);
   Tensor multiplied_embedding(Tensor embedded);
   /// Of rows of `width`.
   Tensor norm(const Tensor& x, int weight, std::int64_t width);
@@ -101,7 +100,6 @@ class Transformers final : public Model {
 
   Torch& torch_;
   Adapters adapters_;
-  Dtype compute_dtype_;
   bool may_be_cudnn_;  // attention, where PyTorch prefers it
   bool is_scored_;     // the loss takes hidden states, not logits (TRL)
   LlamaGraph llama_;

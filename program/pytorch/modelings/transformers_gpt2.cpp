@@ -14,6 +14,7 @@ Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
       adapters_(torch, job),
       gpt2_(gpt2_graph(graph, job)),
+      is_scored_(job.modeling == Modeling::trl),
       is_eager_(job.attention == Attention::math),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       hidden_dtype_(hidden_dtype(graph, job, gpt2_.words)) {
@@ -21,8 +22,6 @@ Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
 }
 
 void Gpt2::require_code(const Job& job) const {
-  if (job.modeling == Modeling::trl) refuse_model(job, "a model with learned positions");
-  if (job.method == Method::qlora) refuse_model(job, "GPT-2 with --method qlora");
   if (job.runtime == Runtime::deepspeed) refuse_model(job, "GPT-2 with --runtime deepspeed");
   if (is_eager_ && gpt2_.upcasts_scores) refuse_model(job, "GPT-2 with reorder_and_upcast_attn and --attention math");
   if (gpt2_.activation == Activation::relu) refuse_model(job, "GPT-2 with relu");
@@ -90,6 +89,7 @@ Tensor Gpt2::norm(const Tensor& x, const NormParameters& by) {
 }
 
 Tensor Gpt2::conv1d(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
+  if (torch_.is_quantized(by.weight)) return adapters_.quantized(x, by, inputs, outputs);
   Tensor result = torch_.conv1d(x, by.weight, inputs, outputs, by.bias);
   return adapters_.added(std::move(result), x, by, inputs, outputs);
 }
@@ -129,10 +129,11 @@ Tensor Gpt2::head(Tensor h, const std::function<Tensor(Tensor)>& before_output) 
   }
   passed_ = {};
   embedded_ = positions_ = {};
-  h = before_output(std::move(h));
+  if (!is_scored_) h = before_output(std::move(h));
   hidden_ = h;
   const Scope scope(torch_.heap(), "lm_head");
   torch_.heap().values = Category::logits_and_loss;
+  if (is_scored_) return h;
   return torch_.linear(h, gpt2_.output, gpt2_.sizes.hidden, gpt2_.sizes.vocabulary);
 }
 

@@ -23,6 +23,9 @@ class Gpt2 final : public Model {
   Tensor prepare(Tensor embedded, const Tensor& mask, const Tensor& items) override;
   CheckpointBody block(std::size_t number) override;
   Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) override;
+  OutputLayer output_layer() const override {
+    return {.weights = gpt2_.output, .inputs = gpt2_.sizes.hidden, .outputs = gpt2_.sizes.vocabulary};
+  }
   /// The Trainer knows classes by the end of their names, which isn't ForCausalLM.
   bool has_known_loss() const override { return false; }
   void leave() override { hidden_ = {}; }
@@ -50,6 +53,7 @@ class Gpt2 final : public Model {
   Torch& torch_;
   Adapters adapters_;
   Gpt2Graph gpt2_;
+  bool is_scored_;                // the loss takes hidden states, not logits (TRL)
   bool is_eager_, may_be_cudnn_;  // attention
   Dtype hidden_dtype_;            // of parameters, or what they are gathered in
   Passed passed_;

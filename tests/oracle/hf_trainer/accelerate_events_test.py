@@ -7,10 +7,13 @@ import dataclasses
 import pathlib
 import sys
 
-from events_test import SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
+from events_test import QLORA, SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
+from bert_events_test import TINY as TINY_BERT
+from gpt2_events_test import SMALL as SMALL_GPT2
+from gpt2_events_test import TINY as TINY_GPT2
 from recorded import Comparison
 
-LIBRARIES = ["transformers", "torch", "accelerate"]
+LIBRARIES = ["transformers", "torch", "accelerate", "peft", "bitsandbytes"]
 
 
 @dataclasses.dataclass
@@ -41,6 +44,14 @@ FEW = [
     AccelerateCase(**{**TINY, "kv_heads": 4}, ranks=8, precision="fp32", checkpointing="full"),
     AccelerateCase(**{**TINY, "window": 64}, ranks=2, family="gemma3_text", tied=True, attention="math", batch=2),
     AccelerateCase(**TINY, ranks=2, precision="fp16-mixed", checkpointing="full", accumulation=2),
+    AccelerateCase(**TINY, lora_rank=4, lora_dropout=0.1, checkpointing="full", optimizer="adamw-8bit:paged"),
+    AccelerateCase(**TINY, lora_rank=4, ranks=2, accumulation=2),
+    AccelerateCase(**TINY, lora_rank=4, ranks=2, sharding="no-shard", checkpointing="full"),
+    AccelerateCase(**{**TINY, "sequence": 640}, **QLORA, ranks=2, checkpointing="full"),
+    AccelerateCase(**TINY, optimizer="adamw-8bit"),
+    AccelerateCase(**TINY, family="mixtral", optimizer="adamw-8bit:paged"),
+    AccelerateCase(**TINY_GPT2, tied=True, ranks=2, checkpointing="full"),
+    AccelerateCase(**TINY_BERT, batch=2, accumulation=2),
 ]
 MORE = [
     *(AccelerateCase(**SMALL, precision=precision, tied=tied, checkpointing=checkpointing, accumulation=accumulation)
@@ -62,6 +73,18 @@ MORE = [
           (3, "bf16-pure", "full", 1, True, "full-shard", "adamw:foreach"), (5, "fp16-mixed", "none", 1, False, "full-shard", "adamw:foreach"))),
     AccelerateCase(**{**SMALL, "kv_heads": 16}, ranks=2, precision="fp32", accumulation=2),
     AccelerateCase(**SMALL, ranks=4, family="qwen2", checkpointing="full", clip=False),
+    *(AccelerateCase(**{**SMALL, "sequence": 640}, lora_rank=8, family=family, ranks=ranks, precision=precision, checkpointing=checkpointing, optimizer=optimizer, frozen_dtype=frozen, card=card, attention="auto")
+      for family, ranks, precision, checkpointing, optimizer, frozen, card in (
+          ("qwen2", 4, "bf16-mixed", "full", "adamw:foreach", "bf16", "H100-80GB"), ("llama", 1, "bf16-pure", "none", "adamw-8bit:paged", "bf16", "H100-80GB"), ("llama", 2, "fp16-mixed", "none", "adamw:fused", "fp16", "T4"))),
+    *(AccelerateCase(**{**SMALL, "sequence": 640}, **QLORA, ranks=ranks, checkpointing="full", accumulation=accumulation, optimizer=optimizer)
+      for ranks, accumulation, optimizer in ((1, 1, "adamw-8bit:paged"), (2, 2, "adamw:foreach"))),
+    *(AccelerateCase(**{**SMALL, "sequence": 640}, family=family, ranks=2, sharding=sharding, precision=precision, checkpointing=checkpointing)
+      for family, sharding, precision, checkpointing in (("qwen3_moe", "full-shard", "bf16-mixed", "full"), ("mixtral", "no-shard", "bf16-pure", "none"))),
+    *(AccelerateCase(**{**SMALL, "sequence": 640}, optimizer=optimizer, precision=precision, tied=True, ranks=ranks, sharding="no-shard")
+      for optimizer, precision, ranks in (("adamw-8bit:paged", "bf16-mixed", 2), ("adamw:paged", "bf16-pure", 1))),
+    AccelerateCase(**SMALL_GPT2, tied=True, ranks=2, checkpointing="full", lora_rank=4),
+    AccelerateCase(**SMALL_GPT2, tied=True, batch=2, optimizer="adamw-8bit", accumulation=2),
+    AccelerateCase(**TINY_BERT, batch=2, accumulation=2, checkpointing="full", ranks=2, sharding="no-shard"),
 ]
 
 

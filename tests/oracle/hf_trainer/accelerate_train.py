@@ -9,17 +9,20 @@ import json
 import os
 import pathlib
 import sys
+import types
 
 import accelerate
+import bitsandbytes
 import torch
 import transformers
+from peft import get_peft_model
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(FOLDER))
 import train  # noqa: E402
 
 RECIPES = FOLDER.parents[2] / "configs" / "recipes"
-OPTIMIZERS = {"adamw:foreach": "AdamW", "adamw:fused": "AdamW:fused"}
+OPTIMIZERS = {"adamw:foreach": "AdamW", "adamw:fused": "AdamW:fused", "adamw-8bit": "AdamW8bit", "adamw-8bit:paged": "PagedAdamW8bit", "adamw:paged": "PagedAdamW32bit"}
 
 
 def recipe_of(options):
@@ -63,14 +66,26 @@ def marked(options, log):
     return Marked
 
 
+def model_of(options, dtype):
+    """With adapters in the order in which PEFT makes inputs of checkpointed layers need gradients: these are turned on before."""
+    if options.lora_rank == 0:
+        return train.built(transformers.AutoConfig.from_pretrained(options.config, **train.attention_of(options)), dtype if options.storage == "fp32" else torch.bfloat16)
+    model = train.base_of(options)
+    if options.checkpointing == "full":
+        model.gradient_checkpointing_enable()
+    return get_peft_model(model, train.adapters_of(options, None if train.is_masked(model.config) else "CAUSAL_LM"), autocast_adapter_dtype=train.storage_of(options) == torch.float32)
+
+
 def main(options):
     gc.disable()
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     torch.backends.cuda.enable_cudnn_sdp(options.attention != "flash")
     log = train.EventLog()
     log.mark("load")
-    transformers.AutoModelForCausalLM.from_pretrained = lambda config, dtype: train.built(transformers.AutoConfig.from_pretrained(config, **train.attention_of(options)), dtype if options.storage == "fp32" else torch.bfloat16)
+    for name in ("AdamW8bit", "PagedAdamW8bit", "PagedAdamW32bit"):
+        setattr(torch.optim, name, getattr(bitsandbytes.optim, name))
     recipe = recipe_of(options)
+    recipe.AutoModelForCausalLM = recipe.AutoModelForMaskedLM = types.SimpleNamespace(from_pretrained=lambda config, dtype: model_of(options, dtype))
     recipe.Accelerator = marked(options, log)
     recipe.main()
     log.write(options.events)

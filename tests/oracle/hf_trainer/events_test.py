@@ -77,7 +77,8 @@ class Case(FamilyDims):
         if self.storage == "bf16" and not is_upcast:
             fields |= {"storage_dtype": "bf16", "state_dtype": "bf16"}
         if self.lora_rank:
-            fields |= {"method": "lora" if self.quantization == "none" else "qlora", "quantization": self.quantization, "lora_rank": self.lora_rank, "lora_targets": self.lora_targets}
+            fields = {"method": "lora" if self.quantization == "none" else "qlora", **fields}  # first, as what a precision is depends on it
+            fields |= {"quantization": self.quantization, "lora_rank": self.lora_rank, "lora_targets": self.lora_targets}
             fields |= {"lora_dropout": self.lora_dropout} if self.lora_dropout else {}
             fields |= {"frozen_dtype": self.frozen_dtype} if self.precision in ("bf16-mixed", "fp16-mixed") else {}
         return fields
@@ -110,6 +111,10 @@ CASES = {
         Case(**TINY, family="qwen3_moe", experts=128, chosen=8, dense=(1,), batch=2, checkpointing="full"),
         Case(**TINY, precision="fp16-mixed", card="T4", attention="auto", accumulation=2, optimizer="adamw:foreach"),
         Case(**TINY, precision="fp16-mixed", ranks=2, checkpointing="full"),
+        Case(**TINY, precision="fp16-mixed", ranks=2, offload="params", accumulation=2),
+        Case(**{**TINY, "sequence": 640}, **QLORA, ranks=2, checkpointing="full"),
+        Case(**TINY, **{**QLORA, "quantization": "nf4"}, family="qwen2", ranks=3, offload="params", tied=True, accumulation=2, card="A100-80GB"),
+        Case(**{**TINY, "sequence": 96}, **QLORA, family="phi3", lora_dropout=0.1, card="RTX4090"),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -260,6 +265,16 @@ CASES = {
         Case(**{**SMALL, "sequence": 512, "window": 256}, precision="fp16-mixed", card="T4", attention="auto", family="gemma2", tied=True, checkpointing="full"),
         Case(**{**SMALL, "sequence": 512, "window": 256}, precision="fp16-mixed", card="T4", attention="auto", family="mistral", batch=2),
         Case(**{**SMALL, "sequence": 512}, precision="fp16-mixed", family="qwen3_moe", checkpointing="full", card="A100-80GB"),
+        *(Case(**{**SMALL, "sequence": sequence}, **{**QLORA, "frozen_dtype": frozen}, ranks=ranks, family=family, tied=tied, checkpointing=checkpointing, accumulation=accumulation, offload=offload, precision=precision, sharding=sharding, attention="auto")
+          for sequence, frozen, ranks, family, tied, checkpointing, accumulation, offload, precision, sharding in (
+              (640, "fp32", 3, "qwen2", False, "full", 2, "none", "bf16-mixed", "full-shard"), (700, "fp32", 4, "phi3", False, "none", 1, "none", "bf16-mixed", "full-shard"),
+              (640, "bf16", 2, "llama", True, "full", 1, "params", "bf16-mixed", "full-shard"), (640, "fp32", 2, "granite", False, "none", 1, "params", "fp16-mixed", "full-shard"),
+              (512, "fp32", 64, "llama", False, "full", 1, "none", "bf16-mixed", "full-shard"), (640, "fp32", 4, "gemma", True, "full", 1, "none", "bf16-mixed", "shard-grad-op"))),
+        *(Case(**{**SMALL, "sequence": sequence}, **QLORA, family=family, batch=batch, card=card, attention="auto", precision=precision, checkpointing=checkpointing)  # few tokens
+          for sequence, family, batch, card, precision, checkpointing in (
+              (512, "llama", 1, "A100-80GB", "bf16-mixed", "none"), (64, "qwen2", 3, "H100-80GB", "bf16-mixed", "full"), (100, "llama", 1, "T4", "fp16-mixed", "none"),
+              (50, "qwen3", 5, "RTX3090", "bf16-mixed", "full"), (256, "gemma", 1, "RTX5090", "bf16-mixed", "none"))),
+        Case(**SMALL, precision="fp16-mixed", ranks=4, offload="params", optimizer="adamw:foreach", checkpointing="full"),
         Case(**{**TINY, "heads": 1, "kv_heads": 1}, precision="fp32", batch=3, checkpointing="full", family="qwen3"),  # a transposition that is no copy
         Case(**{**SMALL, "layers": 1}, batch=20, card="A100-80GB"),  # ids in tiles of another size
         Case(**SMALL, batch=4),

@@ -6,7 +6,7 @@ Arguments: a part (recorded.py).
 import pathlib
 import sys
 
-from events_test import Case
+from events_test import QLORA, Case
 from family_parts import run_part
 
 TINY = {"family": "gpt2", "hidden": 64, "layers": 2, "heads": 4, "kv_heads": 4, "ffn": 192, "vocabulary": 2050, "sequence": 128}
@@ -25,6 +25,7 @@ FEW = [
     Case(**TINY, lora_rank=4, precision="fp16-mixed", frozen_dtype="fp16", attention="math"),
     Case(**TINY, ranks=2, sharding="no-shard", tied=True, accumulation=2),
     Case(**TINY, ranks=3, tied=True, checkpointing="full"),
+    Case(**{**TINY, "sequence": 640}, **QLORA, tied=True),
 ]
 MORE = [
     *(Case(**SMALL, tied=True, precision=precision, checkpointing=checkpointing, batch=batch, card=card, attention=attention)
@@ -45,6 +46,7 @@ MORE = [
     *(Case(**TINY, ranks=2, precision=precision, checkpointing=checkpointing) for precision, checkpointing in (("bf16-pure", "none"), ("fp32", "full"))),
     *(Case(**TINY, ranks=2, lora_rank=4, tied=tied, checkpointing=checkpointing) for tied, checkpointing in ((False, "full"), (True, "none"))),
     *(Case(**TINY, ranks=4, offload="params", tied=tied) for tied in (True, False)),
+    *(Case(**SMALL, **QLORA, tied=True, ranks=ranks, checkpointing=checkpointing) for ranks, checkpointing in ((1, "full"), (2, "none"))),
     *(Case(**TINY, tied=True, optimizer=optimizer) for optimizer in ("adafactor", "adamw-8bit:paged", "adamw:paged")),
 ]
 

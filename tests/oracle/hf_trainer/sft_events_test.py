@@ -7,7 +7,9 @@
 import dataclasses
 import sys
 
-from events_test import FOLDER, SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
+from events_test import FOLDER, QLORA, SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
+from gpt2_events_test import SMALL as SMALL_GPT2
+from gpt2_events_test import TINY as TINY_GPT2
 from recorded import Comparison
 
 LIBRARIES = ["trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"]
@@ -29,6 +31,11 @@ FEW = [
     SftCase(**TINY, ranks=2, lora_rank=4, frozen_dtype="fp32", checkpointing="full"),
     SftCase(**TINY, ranks=3, sharding="no-shard", accumulation=2),
     SftCase(**TINY, ranks=4, tied=True, checkpointing="full", accumulation=2),
+    SftCase(**TINY, precision="fp16-mixed", card="T4", attention="auto", checkpointing="full"),
+    SftCase(**TINY, precision="fp16-mixed", ranks=2, accumulation=2),
+    SftCase(**{**TINY, "sequence": 640}, **QLORA, checkpointing="full"),
+    SftCase(**{**TINY, "sequence": 640}, **QLORA, family="qwen2", ranks=2, checkpointing="full"),
+    SftCase(**TINY_GPT2, tied=True, checkpointing="full"),
 ]
 MORE = [
     *(SftCase(**SMALL, precision=precision, tied=tied, checkpointing=checkpointing, accumulation=accumulation)
@@ -43,6 +50,16 @@ MORE = [
     SftCase(**{**SMALL, "window": 512, "layers": 7}, family="gemma3_text", tied=True, attention="auto", checkpointing="full", optimizer="adafactor"),
     *(SftCase(**SMALL, lora_rank=16, frozen_dtype=frozen, checkpointing=checkpointing, tied=True) for frozen, checkpointing in (("fp32", "none"), ("bf16", "full"))),
     SftCase(**{**SMALL, "kv_heads": 16}, lora_rank=8, precision="fp32", lora_targets="q_proj,v_proj", accumulation=3, batch=2),
+    *(SftCase(**{**SMALL, "sequence": 640}, **{**QLORA, "frozen_dtype": frozen}, family=family, ranks=ranks, tied=tied, offload=offload, optimizer=optimizer, accumulation=accumulation, sharding=sharding)
+      for frozen, family, ranks, tied, offload, optimizer, accumulation, sharding in (
+          ("fp32", "qwen2", 1, False, "none", "adamw-8bit:paged", 1, "full-shard"), ("fp32", "gemma", 2, True, "none", "adamw:fused", 2, "full-shard"),
+          ("bf16", "llama", 4, True, "params", "adamw:fused", 1, "full-shard"), ("bf16", "qwen3", 2, False, "none", "adamw:foreach", 1, "no-shard"))),
+    *(SftCase(**{**SMALL, "sequence": 640}, precision="fp16-mixed", family=family, optimizer=optimizer, ranks=ranks, offload=offload, lora_rank=rank, frozen_dtype="fp32")
+      for family, optimizer, ranks, offload, rank in (("granite", "adamw-8bit", 1, "none", 0), ("llama", "adamw:fused", 2, "params", 0), ("llama", "adamw:fused", 2, "none", 8))),
+    SftCase(**SMALL_GPT2, tied=True, batch=2, checkpointing="full", accumulation=2),
+    SftCase(**SMALL_GPT2, **QLORA, tied=True, ranks=2, checkpointing="full"),
+    SftCase(**TINY_GPT2, precision="bf16-pure", tied=True, attention="math"),
+    *(SftCase(**TINY_GPT2, ranks=2, sharding=sharding, lora_rank=rank, frozen_dtype="fp32") for sharding, rank in (("full-shard", 4), ("no-shard", 0))),
     SftCase(**SMALL, ranks=4, sharding="no-shard", checkpointing="full", tied=True),
     SftCase(**SMALL, ranks=2, sharding="no-shard", precision="bf16-pure", accumulation=3),
     SftCase(**SMALL, ranks=2, sharding="no-shard", lora_rank=8, frozen_dtype="fp32", checkpointing="full"),

@@ -4,6 +4,7 @@ import os
 import pathlib
 import sys
 
+from bitsandbytes.backends.cuda import ops as bitsandbytes_ops
 from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
@@ -28,10 +29,26 @@ def tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel({"<eos>": 0}, unk_token="<eos>")), eos_token="<eos>", pad_token="<eos>")
 
 
+class WithoutKernels:
+    """bitsandbytes' library without launches. In a rehearsal they compute nothing, but what lies around their arguments counts as written: labels, too, whose number would be assumed."""
+
+    def __init__(self, library):
+        self.library = library
+
+    def __getattr__(self, name):
+        return (lambda *_: None) if name.startswith(("cdequantize", "cgemm_4bit")) else getattr(self.library, name)
+
+
+def quantized(model, options):
+    """SFTTrainer prepares nothing of what isn't quantized."""
+    bitsandbytes_ops.lib = WithoutKernels(bitsandbytes_ops.lib)
+    return train.loaded_in_4_bits(model, options, train.DTYPES[options.frozen_dtype])
+
+
 def trainer_of(options):
     adapters = train.adapters_of(options) if options.lora_rank else None
     settings = SFTConfig(**train.settings_of(options), max_length=options.sequence)
-    return Marked(model=train.base_of(options), args=settings, train_dataset=rows(options), processing_class=tokenizer(), peft_config=adapters)
+    return Marked(model=train.base_of(options, quantized), args=settings, train_dataset=rows(options), processing_class=tokenizer(), peft_config=adapters)
 
 
 if __name__ == "__main__":

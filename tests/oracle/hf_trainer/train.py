@@ -111,13 +111,13 @@ def adapters_of(options, task="CAUSAL_LM"):
     return LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type=task)
 
 
-def base_of(options):
-    """The model without adapters."""
+def base_of(options, quantize=None):
+    """The model without adapters; `quantize` is what makes 4 bits of it, if not this script's own way."""
     config = AutoConfig.from_pretrained(options.config, **attention_of(options))
     if options.lora_rank == 0:
         return built(config, storage_of(options))
     model = built(config, DTYPES[options.frozen_dtype] if options.precision != "fp32" else torch.float32)
-    return quantized(model, options) if options.quantization != "none" else model
+    return (quantize or quantized)(model, options) if options.quantization != "none" else model
 
 
 def model_of(options):
@@ -131,12 +131,18 @@ def attention_of(options):
     return {"attn_implementation": "eager"} if options.attention == "math" else {}
 
 
-def quantized(model, options):
+def loaded_in_4_bits(model, options, dtype):
+    """The model as bitsandbytes loads it from a checkpoint; what it doesn't quantize is of `dtype`. FSDP2 shards floating dtypes alone, and accelerate leaves bytes whole."""
     folder = pathlib.Path(options.config).parent / "weights"
-    dtype = torch.float16 if options.precision == "fp16-mixed" else torch.bfloat16
-    model.to(dtype).save_pretrained(folder)
-    how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=options.quantization == "nf4-double", bnb_4bit_compute_dtype=dtype)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, quantization_config=how, device_map={"": 0}, **attention_of(options))
+    compute = torch.float16 if options.precision == "fp16-mixed" else torch.bfloat16
+    model.to(compute).save_pretrained(folder)
+    sharded = {} if options.fsdp == "none" else {"bnb_4bit_quant_storage": compute}
+    how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=options.quantization == "nf4-double", bnb_4bit_compute_dtype=compute, **sharded)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, quantization_config=how, device_map={"": 0 if options.fsdp == "none" else "cpu"}, **attention_of(options))
+
+
+def quantized(model, options):
+    model = loaded_in_4_bits(model, options, torch.float16 if options.precision == "fp16-mixed" else torch.bfloat16)
     if options.frozen_dtype != "fp32":
         return model
     return prepare_model_for_kbit_training(model, use_gradient_checkpointing=options.checkpointing == "full")

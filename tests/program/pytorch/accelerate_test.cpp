@@ -122,11 +122,15 @@ TEST_CASE("what a loop with accelerate has no rules for is named") {
     CHECK(text.find(what) != std::string::npos);
   };
   for (const Cluster& cluster : {kOne, kTwo}) {
-    names(cluster, {{"method", "lora"}}, "--method lora");
+    CHECK(refusal(cluster, {{"method", "lora"}}).empty());
+    CHECK(refusal(cluster, {{"method", "qlora"}}).empty());
     names(cluster, {{"optimizer", "sgd"}}, "--optimizer sgd");
     names(cluster, {{"optimizer", "adamw:loop"}}, "--optimizer adamw:loop");
     names(cluster, {{"checkpointing", "every:2"}}, "--checkpointing every:2");
   }
+  CHECK(refusal(kOne, {{"optimizer", "adamw-8bit:paged"}}).empty());
+  names(kOne, {{"optimizer", "adafactor"}}, "--optimizer adafactor");
+  names(kTwo, {{"optimizer", "adamw-8bit"}}, "with FSDP2 (its first step fails on sharded weights");
   names(kTwo, {{"offload", "params"}}, "--offload params");
   names(kTwo, {{"storage_dtype", "bf16"}}, "--storage-dtype bf16");
 }

@@ -166,12 +166,32 @@ TEST_CASE("what the Trainer's FSDP2 has no rules for is named") {
     CHECK(said.find("with FSDP2 (its first step fails on sharded weights") != std::string::npos);
     CHECK(said.find("; your own script shows it: ") != std::string::npos);
   }
-  CHECK(why("method", "qlora").starts_with("--method qlora with FSDP2 (with a copy on each GPU"));
   Job on_host = trainer_job("precision", "fp16-mixed");
-  CHECK(estimate(testing::small_llama(), on_host, kFour, {.suggestions = false}).verdict == Verdict::fits);
   job_field_named("offload").set(on_host, "params");
-  CHECK(estimate(testing::small_llama(), on_host, kFour, {.suggestions = false})
-            .why.starts_with("--offload params with --precision fp16-mixed, whose loss scale is on the host"));
+  CHECK(estimate(testing::small_llama(), on_host, kFour, {.suggestions = false}).verdict == Verdict::fits);
+}
+
+TEST_CASE("weights in 4 bits are sharded, and each rank has all of their scales") {
+  const auto numbers = [](const char* cluster, const char* what) {
+    const ModelSpec spec = testing::small_llama();
+    std::vector<std::string> notes;
+    Job job = trainer_job("method", "qlora");
+    const Job resolved = resolve_job(job, spec, parse_cluster(cluster), notes);
+    const program::Program made = program::make_program(
+        {.graph = training_graph(spec, resolved), .job = resolved, .device = kH100, .coords = {}});
+    CHECK(program::fault_of(made) == std::nullopt);
+    for (const program::Buffer& buffer : made.main.buffers) {
+      if (made.labels[static_cast<std::size_t>(buffer.label)].ends_with(what)) return buffer.bytes.n;
+    }
+    return std::int64_t{0};
+  };
+  const std::int64_t shard = numbers("2xH100-80GB", "shard of model.layers.0.mlp.up_proj.weight");
+  CHECK(shard > 0);
+  CHECK(shard == 2 * numbers("4xH100-80GB", "shard of model.layers.0.mlp.up_proj.weight"));
+  CHECK(numbers("2xH100-80GB", "whole model.layers.0.mlp.up_proj.weight") == 2 * shard);
+  const std::int64_t scales = numbers("2xH100-80GB", "model.layers.0.mlp.up_proj.weight: scales");
+  CHECK(scales == 2 * shard / 32);  // a byte for 64 codes, of which each byte has two
+  CHECK(scales == numbers("4xH100-80GB", "model.layers.0.mlp.up_proj.weight: scales"));
 }
 
 TEST_CASE("with adapters, only they are cast for all-gathers and reduced, and the norm is the root's") {

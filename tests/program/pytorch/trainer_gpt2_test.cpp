@@ -48,9 +48,9 @@ TEST_CASE("what the Trainer's GPT-2 has no rules for is named") {
     return text.find(what) != std::string::npos;
   };
   CHECK(refusal(gpt2(), {}).empty());
-  CHECK(names(refusal(gpt2(), {{"modeling", "trl"}}), "a model with learned positions"));
-  CHECK(names(refusal(gpt2(), {{"modeling", "accelerate"}}), "modeling accelerate of a model with learned positions"));
-  CHECK(names(refusal(gpt2(), {{"method", "qlora"}}), "GPT-2 with --method qlora"));
+  CHECK(refusal(gpt2(), {{"modeling", "trl"}}).empty());
+  CHECK(refusal(gpt2(), {{"modeling", "accelerate"}}).empty());
+  CHECK(refusal(gpt2(), {{"method", "qlora"}}).empty());
   for (const char* stage : {"full-shard", "shard-grad-op", "shard-optimizer"}) {
     const testing::Fields fields{{"runtime", "deepspeed"}, {"sharding", stage}, {"reduce_dtype", "bf16"}};
     CHECK(names(refusal(gpt2(), fields), "GPT-2 with --runtime deepspeed"));
