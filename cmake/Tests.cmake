@@ -18,10 +18,6 @@ if(VRAMFIT_SANITIZE)
   endif()
 endif()
 
-# Tests spend their time in the libraries; -O1 takes a third less time to compile than -O3. GCC 12 knows too little of lengths there to
-# warn of copies that are too long.
-set(VRAMFIT_TEST_OPTIONS "$<$<CONFIG:Release>:-O1;-Wno-stringop-overflow;-Wno-stringop-overread>")
-
 # Tests are started longest limit first, so that none of the long ones is left to run alone at the end. Each counts as one process,
 # also those that start several ranks: these wait for each other and for files, and another test uses that time.
 
@@ -48,8 +44,8 @@ function(vramfit_tests folder)
   add_executable(${target} ${ARG_SOURCES} ${ARG_SUPPORT})
   target_link_libraries(${target} PRIVATE vramfit_options vramfit_test_main ${ARG_LIBRARIES})
   if(NOT "${ARG_LIBRARIES}" MATCHES "vramfit_(executor|ops)") # theirs is LibTorch's (cmake/Torch.cmake)
-    target_compile_options(${target} PRIVATE ${VRAMFIT_TEST_OPTIONS})
-    vramfit_precompiled(${target} vramfit_test_pch test_pch.h LIBRARIES doctest::doctest fmt::fmt OPTIONS ${VRAMFIT_TEST_OPTIONS})
+    target_compile_options(${target} PRIVATE ${VRAMFIT_QUICK_OPTIONS}) # tests spend their time in the libraries
+    vramfit_precompiled(${target} vramfit_test_pch test_pch.h LIBRARIES doctest::doctest fmt::fmt OPTIONS ${VRAMFIT_QUICK_OPTIONS})
   endif()
   vramfit_together(${target})
   if(NOT ARG_TIMEOUT)

@@ -31,7 +31,7 @@ WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const s
       parameters_.push_back({.parameter = index,
                              .name = parameter.name,
                              .elements = element_count(parameter),
-                             .keeps_wide_states = is_trainer_ && is_embedding(graph, index),
+                             .keeps_wide_states = has_trainer(job) && is_embedding(graph, index),
                              .value = {},
                              .exp_avg = {},
                              .exp_avg_sq = {},
