@@ -20,7 +20,9 @@ Cluster cluster_of(const JobQuestion& question) {
 
 /// What the stack sets where it has rules; empty where it has none.
 std::span<const StackDefault> rules_of(const Asked& asked) {
-  return defaults_of(*asked.stack, asked.cluster, asked.choice.job.sharding == "no-shard");
+  const Job& job = asked.choice.job;
+  if (job.runtime == Runtime::pytorch_fsdp1 && !asked.stack->with_fsdp1.empty()) return asked.stack->with_fsdp1;
+  return defaults_of(*asked.stack, asked.cluster, job.sharding == "no-shard");
 }
 
 std::string place_of(const Cluster& cluster) { return cluster.cards() == 1 ? "one GPU" : "several GPUs"; }

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <fmt/format.h>
@@ -230,6 +231,9 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
     refuse_with_fsdp1(job, "prefetch", "--prefetch backward=pre|post|none is");
   }
   eager::require_rules(job, modelled, cluster, kHonouredByFsdp1);
+  if (!std::holds_alternative<ReshardByDefault>(job.reshard)) {
+    refuse_with_fsdp1(job, "reshard", "--sharding full-shard and shard-grad-op decide");
+  }
   if (job.mesh.shard < 2) throw NotModelled("--runtime pytorch-fsdp1 on one shard (--runtime pytorch-ddp has copies)");
   if (job.mesh.replicate > 1) {
     refuse_with_fsdp1(job, "sharding", "--sharding full-shard and shard-grad-op are, over all ranks");

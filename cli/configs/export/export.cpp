@@ -124,6 +124,9 @@ const ExportTool& export_tool_named(std::string_view name) {
 Export export_plan(const PlanFile& plan, const ExportTool& tool) {
   if (plan.cluster.is_cpu()) throw InputError(fmt::format("--to {}: the plan is for CPU ranks", tool.name));
   ExportWriter writer(plan, tool);
+  if (plan.job.runtime == Runtime::pytorch_fsdp1) {
+    writer.refuse("runtime", "what is written is for FSDP2: --runtime pytorch-fsdp2");
+  }
   if (plan.job.method == Method::full && !writer.value("quantization").empty()) {
     writer.refuse("quantization", "the tool trains whole weights alone");
   }

@@ -140,6 +140,8 @@ TEST_CASE("what the Trainer's FSDP1 has no rules for is named") {
   CHECK(why("modeling", "accelerate").starts_with("--modeling accelerate with --runtime pytorch-fsdp1"));
   CHECK(why("prefetch", "forward=1").find("(--prefetch backward=pre|post|none is)") != std::string::npos);
   CHECK(why("precision", "fp16-mixed").find("fused AdamW (its first update fails)") != std::string::npos);
+  CHECK(why("reshard", "last-kept").find("(--sharding full-shard and shard-grad-op decide)") != std::string::npos);
+  CHECK(why("wrap", "none").starts_with("--wrap none"));
   CHECK(why("sharding", "no-shard").starts_with("--runtime pytorch-fsdp1 on one shard (--runtime pytorch-ddp"));
 }
 
