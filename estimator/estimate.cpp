@@ -250,7 +250,7 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   if (!options.run.clip && has_trainer(e.job)) {
     e.assumptions.emplace_back("the Trainer takes the norm of gradients for its log, clipped or not");
   }
-  if (e.job.runtime == Runtime::deepspeed) {
+  if (e.job.runtime == Runtime::deepspeed && e.job.sharding != "full-shard") {
     e.assumptions.emplace_back(
         "weights are flattened on the GPU (DeepSpeed does it in host memory where the card has no room for both "
         "copies, so that loading needs less there)");

@@ -34,10 +34,12 @@ void require_sums(const Job& job) {
 /// well, as LibTorch's fused kernels want it, but for optimizers that say otherwise.
 void require_optimizer(const Job& job, const Cluster& cluster) {
   if (!has_optimizer(job)) {
+    const bool is_deepspeed = job.optimizer_implementation == OptimizerImplementation::deepspeed;
     throw NotModelled(fmt::format(
-        "--optimizer {} (PyTorch's runtimes have that form, as --runtime pytorch-fsdp2; the engine updates a "
-        "unit by one kernel without temporaries: use {}:fused)",
-        job_field_named("optimizer").get(job), job.optimizer));
+        "--optimizer {} ({}; the engine updates a unit by one kernel without temporaries: use {}:fused)",
+        job_field_named("optimizer").get(job),
+        is_deepspeed ? "--stack deepspeed has it" : "PyTorch's runtimes have that form, as --runtime pytorch-fsdp2",
+        job.optimizer));
   }
   if (cluster.is_cpu() && offload_of(job).paged_states) {
     throw Excluded(fmt::format("--optimizer {} with CPU ranks (all of their memory is paged: use {}:fused)",

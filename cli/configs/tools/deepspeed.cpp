@@ -115,9 +115,11 @@ void read_size(const Setting& setting, Draft& draft) {
   Job job;
   set_zero3_sizes(job, draft.get("zero3_sizes").value_or("default"));
   set_zero3_size(job.zero3_sizes, Name, value);
+  Job alone;
+  set_zero3_size(alone.zero3_sizes, Name, value);
+  if (alone.zero3_sizes == Zero3Sizes{}) return draft.understand(setting, "what DeepSpeed has by default");
   draft.forget("zero3_sizes");
-  if (job.zero3_sizes == Zero3Sizes{}) return draft.understand(setting, "what DeepSpeed has by default");
-  draft.set("zero3_sizes", get_zero3_sizes(job), setting);
+  draft.set("zero3_sizes", get_zero3_sizes(job), setting, fmt::format("--zero3-sizes {}={}", Name, value));
 }
 inline constexpr std::string_view kSubGroup = "sub_group_size", kPrefetch = "prefetch_bucket_size",
                                   kPersistent = "param_persistence_threshold", kLive = "max_live_parameters",
