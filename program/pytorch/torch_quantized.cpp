@@ -1,5 +1,7 @@
 // Matrices in 4 bits as bitsandbytes 0.50.2 computes with them on CUDA (bitsandbytes/nn/modules.py: Linear4bit,
 // autograd/_functions.py: MatMul4Bit, backends/cuda/ops.py: gemm_4bit).
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
@@ -13,9 +15,11 @@ std::vector<Tensor> Torch::make_quantized(int parameter, std::int64_t elements, 
                                           std::string_view name) {
   const Tensor packed = heap_.make(ceil_div(elements, 2), Dtype::u8, Category::parameters, std::string(name));
   heap_.run("bitsandbytes::quantize_4bit", {writes(packed)});
-  std::vector<Tensor> tensors = make_quantization_state(parameter, elements, format, name);
+  std::vector<Tensor> tensors{packed};
+  for (Tensor& tensor : make_quantization_state(parameter, elements, format, name)) {
+    tensors.push_back(std::move(tensor));
+  }
   set_parameter(parameter, packed, false);
-  tensors.push_back(packed);
   return tensors;
 }
 

@@ -33,6 +33,12 @@ void read_loss_type(const Setting& setting, Draft& draft) {
   }
 }
 
+/// Codes are as large in any dtype; FSDP2 shards those in the compute dtype.
+void read_storage_of_codes(const Setting& setting, Draft& draft) {
+  if (setting.is("float32")) return draft.not_modelled(setting, "codes that FSDP2 would cast for its gathers");
+  draft.ignore(setting, "codes are as large in any dtype, and with FSDP2 they are taken to be in that of products");
+}
+
 void read_packing(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
@@ -59,6 +65,7 @@ constexpr std::array kKeys{
     KeyRow{"load_in_4bit", read_load_in_4bit},
     KeyRow{"load_in_8bit", read_load_in_8bit},
     KeyRow{"use_bnb_nested_quant", read_nested},
+    KeyRow{"bnb_4bit_quant_storage", read_storage_of_codes},
 };
 constexpr std::array kInitKeys{
     KeyRow{"dtype", read_weights_dtype},
@@ -82,7 +89,6 @@ constexpr std::array kOthers{
     UnmodelledKeys{"adapters of parameters that are no linear's", "lora_target_parameters"},
     UnmodelledKeys{"DoRA", "use_dora"},
     UnmodelledKeys{"codes of another kind than NF4", "bnb_4bit_quant_type", "nf4"},
-    UnmodelledKeys{"codes that are kept in another dtype", "bnb_4bit_quant_storage", "uint8"},
     UnmodelledKeys{"only \"vramfit rehearse --recipe trl-dpo\" has preference training",
                    "beta precompute_ref_log_probs precompute_ref_batch_size max_prompt_length ref_model_* "
                    "sync_ref_model rpo_alpha ld_alpha f_divergence_type loss_weights use_weighting "
