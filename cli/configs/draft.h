@@ -54,6 +54,7 @@ inline constexpr std::string_view kFsdpStrategy = "FSDP's strategy";
 inline constexpr std::string_view kBackwardPrefetch = "FSDP1's prefetch in backward";     // pre, post, none
 inline constexpr std::string_view kForwardPrefetch = "FSDP1's prefetch in forward";       // on, off
 inline constexpr std::string_view kOriginalParameters = "FSDP1's original parameters";    // on, off
+inline constexpr std::string_view kCodesInBytes = "codes of 4 bits in bytes";             // on
 inline constexpr std::string_view kLimitsGathers = "FSDP1's limit of gathers in flight";  // on, off
 inline constexpr std::string_view kZeroStage = "ZeRO's stage";
 inline constexpr std::string_view kOwnOptimizer = "DeepSpeed's optimizer";  // on: it comes before the Trainer's

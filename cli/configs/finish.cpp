@@ -76,7 +76,8 @@ void finish_precision(Draft& draft, bool is_program_known) {
          mixed == "no"                 ? "no autocast"
          : draft.has(fact::kZeroStage) ? "as the Trainer's flags say"
                                        : "autocast");
-  if (mixed == "no") return;
+  const bool has_bits = draft.is(fact::kBits, "4");  // of which what isn't quantized is fp32 unless told otherwise
+  if (mixed == "no" && !(is_lora && has_bits)) return;
   if (is_lora) {
     if (!weights.empty()) follow(draft, "frozen_dtype", weights, "the frozen weights'");
   } else if (weights == "bf16" && mixed == "bf16") {
@@ -127,6 +128,11 @@ void finish_fsdp1(Draft& draft) {
 }
 
 void finish_fsdp(Draft& draft) {
+  if (draft.is(fact::kCodesInBytes, "on")) {
+    draft.not_modelled(
+        "bnb_4bit_quant_storage: uint8 under FSDP, which leaves such codes whole on each GPU (in the dtype that is "
+        "computed in they are sharded)");
+  }
   draft.assume(fact::kFsdpVersion, "1", "accelerate's default");
   if (draft.is(fact::kFsdpVersion, "1")) finish_fsdp1(draft);
   const std::int64_t least = number(draft, fact::kMinimum);

@@ -59,7 +59,8 @@ std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std:
 }
 
 std::string trainer_command(const Asked& asked, const ModelSpec& spec, const std::string& model) {
-  if (asked.stack->name != "vramfit" || asked.cluster.is_cpu()) return "";
+  const bool is_engine = asked.stack->name == "vramfit" && asked.choice.job.runtime != Runtime::pytorch_fsdp1;
+  if (!is_engine || asked.cluster.is_cpu()) return "";
   Asked trainer = asked;
   trainer.stack = &stack_named("transformers");
   trainer.choice.job.runtime = Runtime::pytorch;

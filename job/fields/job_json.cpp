@@ -39,9 +39,15 @@ std::string field_text(JsonObject& object, const JobField& field) {
 }
 
 /// What came later is left out while it is off, so that plan files and fingerprints from before are what they were.
-bool is_left_out(const JobField& field, const std::string& value) {
+/// Reductions that overlap by default are left out while they do.
+bool is_left_out(const JobField& field, const Job& job, const std::string& value) {
   if (field.form == FieldForm::list) return false;
-  return value.empty() || (field.form == FieldForm::toggle && field.in_plan == InPlan::optional && value == "off");
+  if (value.empty()) return true;
+  if (field.form != FieldForm::toggle || field.in_plan != InPlan::optional) return false;
+  if (field.name != "overlap_comm") return value == "off";
+  Job absent = job;
+  absent.overlap_comm.reset();
+  return value == field.get(absent);
 }
 
 void write_card(JsonWriter& writer, const Card& card) {
@@ -113,7 +119,7 @@ void write_job(JsonWriter& writer, const Job& job) {
   writer.begin_object();
   for (const JobField& field : job_fields()) {
     const std::string value = field.get(job);
-    if (!is_left_out(field, value)) write_job_field(writer, field, value);
+    if (!is_left_out(field, job, value)) write_job_field(writer, field, value);
   }
   writer.end_object();
 }

@@ -72,7 +72,7 @@ int Fsdp2::add_group(std::string name, const std::vector<int>& parameters, bool 
     const HeldParameter& held = held_[at(index)];
     const std::int64_t count = whole_elements(index),
                        rows = held.quantization != nullptr ? count : parameter.shape.front();
-    const std::int64_t elements = checked_mul(ceil_div(rows, ranks_), count / rows);
+    const std::int64_t elements = rows == 0 ? 0 : checked_mul(ceil_div(rows, ranks_), count / rows);
     group.parameters.push_back({.trained = {.parameter = index,
                                             .name = parameter.name,
                                             .elements = elements,

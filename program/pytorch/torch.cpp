@@ -39,10 +39,10 @@ void Torch::set_parameter(int parameter, const Tensor& tensor, bool is_trained) 
   held = {.buffer = tensor.storage.buffer(),
           .dtype = tensor.dtype,
           .is_trained = is_trained,
-           .format = held.format,
-           .part = tensor.part,
-           .whole = std::move(held.whole),
-           .output = held.output};
+          .format = held.format,
+          .part = tensor.part,
+          .whole = std::move(held.whole),
+          .output = held.output};
 }
 
 void Torch::set_frozen_parameter(int parameter, Tensor& tensor) {

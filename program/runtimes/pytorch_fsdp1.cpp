@@ -235,7 +235,7 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
     refuse_with_fsdp1(job, "reshard", "--sharding full-shard and shard-grad-op decide");
   }
   if (job.mesh.shard < 2) throw NotModelled("--runtime pytorch-fsdp1 on one shard (--runtime pytorch-ddp has copies)");
-  if (job.mesh.replicate > 1) {
+  if (job.mesh.replicate > 1 || sharding_named(job.sharding).hybrid) {
     refuse_with_fsdp1(job, "sharding", "--sharding full-shard and shard-grad-op are, over all ranks");
   }
 }

@@ -185,6 +185,19 @@ TEST_CASE("a bucket by the hidden size is DeepSpeed's under the Trainer, and kno
   CHECK(job_from_json(job_to_json(open), "job.json").bucket_bytes == kBucketByHiddenSize);
 }
 
+TEST_CASE("whether reductions overlap outlives a file, whatever the stage does by default") {
+  for (const char* sharding : {"full-shard", "shard-grad-op"}) {
+    for (const char* overlap : {"on", "off", ""}) {
+      Settings settings{{"runtime", "deepspeed"}, {"sharding", sharding}};
+      if (*overlap != '\0') settings.emplace_back("overlap_comm", overlap);
+      const Job job = job_with(settings);
+      CAPTURE(sharding);
+      CAPTURE(overlap);
+      CHECK(overlaps_reductions(job_from_json(job_to_json(job), "job.json")) == overlaps_reductions(job));
+    }
+  }
+}
+
 TEST_CASE("adapters need a method that has them") {
   CHECK(contains(error_of({{"lora_rank", "8"}}, "1xA100"), "--lora-rank with --method full: there are no adapters"));
   CHECK(contains(error_of({{"lora_targets", "q_proj"}}, "1xA100"), "--lora-targets with --method full"));

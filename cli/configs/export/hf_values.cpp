@@ -6,6 +6,7 @@
 
 #include "cli/configs/syntax/yaml.h"
 #include "job/sharding.h"
+#include "job/stacks.h"
 #include "model_specs/dtype.h"
 
 namespace vramfit {
@@ -58,7 +59,8 @@ std::string loaded_dtype(ExportWriter& writer) {
   const bool is_mixed = job.precision.name == "bf16-mixed" || job.precision.name == "fp16-mixed";
   if (job.method != Method::full) {
     const Dtype frozen = job.frozen_dtype.value_or(job.precision.compute);
-    const Dtype adapters = is_mixed ? Dtype::f32 : job.precision.compute;
+    // TRL makes those over 4 bits bf16 (precision_on).
+    const Dtype adapters = is_mixed ? precision_on(job, job.precision.name).storage : job.precision.compute;
     if (job.precision.storage != adapters) writer.refuse("storage_dtype", "adapters have the dtype of the precision");
     if (job.precision.state != adapters) writer.refuse("state_dtype", "states have the adapters' dtype");
     if (!is_mixed && frozen != adapters) writer.refuse("frozen_dtype", "all weights have one dtype without autocast");

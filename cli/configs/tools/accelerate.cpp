@@ -82,7 +82,17 @@ constexpr std::array kDeepspeedIgnored{
 };
 constexpr KeyTable kDeepspeedTable{"accelerate's deepspeed_config", kDeepspeedKeys, kDeepspeedOthers,
                                    kDeepspeedIgnored};
-void read_deepspeed_config(const Setting& setting, Draft& draft) { read_keys(setting, kDeepspeedTable, draft); }
+void read_deepspeed_config(const Setting& setting, Draft& draft) {
+  read_keys(setting, kDeepspeedTable, draft);
+  const auto is_on_host = [&](std::string_view key) {
+    const ConfigNode* device = find_in(*setting.node, key);
+    return device != nullptr && Setting{setting.file, "", device}.is("cpu");
+  };
+  if (!is_on_host("offload_param_device") || is_on_host("offload_optimizer_device")) return;
+  draft.not_modelled(
+      {setting.file, setting.key + ".offload_param_device", find_in(*setting.node, "offload_param_device")},
+      "parameters in host memory without the optimizer's states (with offload_optimizer_device they are)");
+}
 
 void read_dynamo(const Setting& setting, Draft& draft) {
   const ConfigNode* backend = find_in(*setting.node, "dynamo_backend");

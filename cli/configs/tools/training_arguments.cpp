@@ -24,7 +24,7 @@ void read_fsdp_switch(const Setting& setting, Draft& draft) {
     std::string strategy(word);
     std::ranges::replace(strategy, '_', '-');
     draft.set(fact::kFsdpStrategy, strategy, setting);
-    draft.assume(fact::kFsdpVersion, "1", "what these words are for");
+    draft.assume(fact::kFsdpVersion, "2", "transformers 5's default");
     break;
   }
 }

@@ -36,6 +36,7 @@ void read_loss_type(const Setting& setting, Draft& draft) {
 /// Codes are as large in any dtype; FSDP2 shards those in the compute dtype.
 void read_storage_of_codes(const Setting& setting, Draft& draft) {
   if (setting.is("float32")) return draft.not_modelled(setting, "codes that FSDP2 would cast for its gathers");
+  if (setting.is("uint8")) draft.set(fact::kCodesInBytes, "on", setting);
   draft.ignore(setting, "codes are as large in any dtype, and with FSDP2 they are taken to be in that of products");
 }
 

@@ -44,10 +44,14 @@ PlanRequest drawn_request(std::mt19937& random) {
   spec.intermediate_size = drawn(random, {96, 512, 3000});
   request.job.sequence = drawn(random, {16, 128, 1024});
   request.job.global_batch = ranks * drawn(random, {1, 2, 4});
-  fix(request, "runtime", ranks == 1 ? "pytorch" : drawn(random, {0, 1, 1}) == 0 ? "pytorch-ddp" : "pytorch-fsdp2");
+  const std::int64_t sharded = drawn(random, {0, 2, 2, is_trainer ? 1 : 2});
+  fix(request, "runtime",
+      ranks == 1     ? "pytorch"
+      : sharded == 0 ? "pytorch-ddp"
+                     : fmt::format("pytorch-fsdp{}", sharded));
   fix(request, "modeling", is_trainer ? "transformers" : "torchtitan");
   fix(request, "attention", "flash");
-  if (is_trainer && drawn(random, {0, 1}) == 1) fix(request, "method", "lora");
+  if (is_trainer && sharded != 1 && drawn(random, {0, 1}) == 1) fix(request, "method", "lora");
   request.clip = drawn(random, {0, 1}) == 1;
   return request;
 }
