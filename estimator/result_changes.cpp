@@ -151,11 +151,15 @@ std::vector<Job> methods(const Job& job, const ModelSpec& /*spec*/, const Values
   if (values.empty() && job.method == Method::full && job.runtime == Runtime::vramfit) names = {"lora", "qlora"};
   std::vector<Job> changed = with_each(job, "method", &Job::method, names);
   std::vector<std::string> notes;  // defaults show as flags of the plan
-  const Precision usual = precision_on(job, job.precision.name);
-  const bool is_usual = job.precision.storage == usual.storage && job.precision.state == usual.state;
+  const std::string& name = job.precision.name;
+  const Precision usual = name.empty() ? job.precision : precision_on(job, name);
+  const bool is_usual = !name.empty() && job.precision.storage == usual.storage && job.precision.state == usual.state;
   for (Job& choice : changed) {
     resolve_adapters(choice, notes);
-    if (is_usual) choice.precision = precision_on(choice, choice.precision.name);
+    if (!is_usual) continue;  // dtypes that were set stay
+    const Precision of_choice = precision_on(choice, name);
+    choice.precision.storage = of_choice.storage;
+    choice.precision.state = of_choice.state;
   }
   return changed;
 }
