@@ -246,9 +246,8 @@ void resolve_bucket(Job& job, const ModelSpec& spec, Notes& notes) {
 void note_late_frees(const Job& job, Notes& notes) {
   if (job.runtime != Runtime::pytorch_fsdp1) return;
   notes.emplace_back(
-      "FSDP1's memory counts as free once its host has freed it; a card that is behind its host has it later, which "
-      "can "
-      "be the gathered parameters and gradients of two units more");
+      "FSDP1's memory counts as free once its host has freed it; a card that is behind its host has it later, "
+      "which can be the gathered parameters and gradients of two units more");
 }
 
 /// The Trainer's "auto" (transformers 5.23, integrations/deepspeed.py: trainer_config_finalize).

@@ -189,8 +189,7 @@ StackRecipe recipe_of(const Stack& stack, const Job& job, const std::vector<std:
   if (job.runtime == Runtime::pytorch_fsdp1) {
     throw NotModelled(
         "--runtime pytorch-fsdp1 in a rehearsal of a recipe, which has FSDP2 (your own script answers: vramfit "
-        "rehearse "
-        "--gpus CLUSTER -- CMD)");
+        "rehearse --gpus CLUSTER -- CMD)");
   }
   const std::string name = recipe_name(stack, job);
   if (name.empty()) {

@@ -14,9 +14,8 @@ namespace vramfit {
 std::string get_overlap(const Job& job);
 void set_overlap(Job& job, std::string_view value);
 
-/// "" for DeepSpeed's defaults; otherwise what
-/// differs from them, in the order of Zero3Sizes. "default" is no size, "auto" prefetch_bucket_size and
-/// param_persistence_threshold, which transformers' Trainer knows to fill in.
+/// "" for DeepSpeed's defaults; otherwise what differs from them, in the order of Zero3Sizes. "default" is no size,
+/// "auto" prefetch_bucket_size and param_persistence_threshold, which transformers' Trainer knows to fill in.
 std::string get_zero3_sizes(const Job& job);
 void set_zero3_sizes(Job& job, std::string_view value);
 

@@ -56,7 +56,7 @@ void GradScaler::unscale_on_host(Heap& heap, Wrapper& wrapper) {
   double bytes = 0;
   for (const Tensor& gradient : wrapper.gradients()) {
     changed.push_back(changes(gradient));
-    bytes += static_cast<double>((gradient.elements * dtype_bytes(gradient.dtype)).n);
+    bytes += bytes_in(gradient);
   }
   heap.run("aten::_amp_foreach_non_finite_check_and_unscale_", changed, {.bytes = 2 * bytes}, Stream::host);
 }

@@ -40,6 +40,11 @@ struct Tensor {
 /// The same storage without its history: what is saved for backward.
 Tensor detached(const Tensor& tensor);
 
+/// Bytes of the numbers in it, whatever its storage has beyond them (PyTorch's pool of pinned memory rounds up).
+inline double bytes_in(const Tensor& tensor) {
+  return static_cast<double>((tensor.elements * dtype_bytes(tensor.dtype)).n);
+}
+
 /// What a call does with a tensor. Accesses of no tensor are left out.
 inline program::Access access_of(const Tensor& tensor, program::How how) {
   return {.buffer = tensor.storage.buffer(), .how = how, .view = tensor.part};

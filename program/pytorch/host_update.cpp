@@ -6,12 +6,9 @@ namespace vramfit::eager {
 
 namespace {
 
-/// What the CPU reads and writes, whatever PyTorch's pool has rounded up.
-double bytes_of(const Tensor& tensor) { return static_cast<double>((tensor.elements * dtype_bytes(tensor.dtype)).n); }
-
 Tensor zeros(Heap& heap, const Trained& parameter, std::int64_t elements, Dtype dtype, const char* what) {
   Tensor made = heap.make_on_host(elements, dtype, Category::optimizer_state, what + (" of " + parameter.name));
-  heap.run("aten::zeros_like", {writes(made)}, {.bytes = bytes_of(made)}, Stream::host);
+  heap.run("aten::zeros_like", {writes(made)}, {.bytes = bytes_in(made)}, Stream::host);
   return made;
 }
 
@@ -20,9 +17,9 @@ void update(Heap& heap, Trained& p, const Tensor& gradient, Dtype state) {
     p.exp_avg = zeros(heap, p, p.elements, state, "exp_avg");
     p.exp_avg_sq = zeros(heap, p, p.elements, state, "exp_avg_sq");
   }
-  const double changed = bytes_of(p.value) + bytes_of(p.exp_avg) + bytes_of(p.exp_avg_sq);
+  const double changed = bytes_in(p.value) + bytes_in(p.exp_avg) + bytes_in(p.exp_avg_sq);
   heap.run("aten::_fused_adamw_", {reads(gradient), changes(p.value), changes(p.exp_avg), changes(p.exp_avg_sq)},
-           {.bytes = bytes_of(gradient) + 2 * changed}, Stream::host);
+           {.bytes = bytes_in(gradient) + 2 * changed}, Stream::host);
 }
 
 }  // namespace
@@ -34,7 +31,7 @@ void clip_on_host(Heap& heap, Wrapper& wrapper) {
   for (const Tensor& gradient : wrapper.gradients()) {
     read.push_back(reads(gradient));
     changed.push_back(changes(gradient));
-    bytes += bytes_of(gradient);
+    bytes += bytes_in(gradient);
   }
   heap.run("aten::_foreach_norm", read, {.bytes = bytes}, Stream::host);
   heap.run("aten::_foreach_mul_", changed, {.bytes = 2 * bytes}, Stream::host);

@@ -74,12 +74,8 @@ std::vector<Trained*> WholeModel::trained() {
 
 std::vector<OptimizerGroup> WholeModel::groups() {
   if (!has_groups_of_trainer_) return Wrapper::groups();
-  const auto is_vector = [&](const Trained& p) {
-    return graph_.parameters[static_cast<std::size_t>(p.parameter)].shape.size() == 1;
-  };
-  std::vector<Trained*> decaying, others;
-  for (Trained* p : trained()) (is_vector(*p) ? others : decaying).push_back(p);
-  return {group(std::move(decaying)), group(std::move(others))};
+  ByDecay split = split_by_decay(trained(), graph_);
+  return {group(std::move(split.decaying)), group(std::move(split.others))};
 }
 
 OptimizerGroup WholeModel::group(std::vector<Trained*> parameters) const {

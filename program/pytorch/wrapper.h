@@ -49,6 +49,20 @@ struct OptimizerGroup {
   std::vector<Tensor> gradients;
 };
 
+/// The Trainer's groups: weights decay, and vectors don't (transformers/trainer_pt_utils.py). In the order of
+/// `trained`.
+struct ByDecay {
+  std::vector<Trained*> decaying, others;
+};
+inline ByDecay split_by_decay(const std::vector<Trained*>& trained, const Graph& graph) {
+  ByDecay split;
+  for (Trained* p : trained) {
+    const bool is_vector = graph.parameters[static_cast<std::size_t>(p->parameter)].shape.size() == 1;
+    (is_vector ? split.others : split.decaying).push_back(p);
+  }
+  return split;
+}
+
 class Wrapper {
  public:
   Wrapper() = default;

@@ -108,7 +108,6 @@ class Zero final : public WholeModel, private ZeroNumbers {
   Tensor is_overflown(const Tensor& gradient);
   void check_overflow();
   Tensor norm_of(const Group& group);
-  void mark_if_invalid(const Tensor& norm);
   Tensor norm_of_all();
   void clip(const Tensor& gradient, const Tensor& norm);
   void update(Group& group, bool clips, const Tensor& norm, const std::function<void()>& optimizer);

@@ -195,15 +195,7 @@ void Zero3::sum_norms(const Group& group) {
               Stream::compute);
   const Tensor norm = number("aten::pow", {reads(all)}, Dtype::f32, "norm of a group");
   sum = {};
-  Tensor infinite;
-  {
-    const Tensor magnitude = number("aten::abs", {reads(norm)}, Dtype::f32, "magnitude");
-    infinite = number("aten::eq", {reads(magnitude)}, Dtype::u8, "is it infinite");
-  }
-  const Tensor unknown = number("aten::isnan", {reads(norm)}, Dtype::u8, "is it no number");
-  const Tensor invalid = number("aten::logical_or", {reads(unknown), reads(infinite)}, Dtype::u8, "is it invalid");
-  const Tensor mark = number("aten::_to_copy", {}, Dtype::f32, "mark of what is invalid");
-  heap().run("aten::masked_fill_", {reads(invalid), reads(mark), changes(norm)});
+  mark_if_invalid(norm);
 }
 
 void Zero3::update_on_host(Group& group, const std::function<void()>& optimizer) {

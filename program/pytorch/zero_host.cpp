@@ -2,8 +2,6 @@
 
 namespace vramfit::eager {
 
-double bytes_in(const Tensor& tensor) { return static_cast<double>((tensor.elements * dtype_bytes(tensor.dtype)).n); }
-
 Tensor pinned(Heap& heap, std::int64_t elements, Dtype dtype, Category category, const std::string& what,
               const Tensor& from) {
   const Tensor pageable = heap.make_on_host(elements, dtype, category, what + ", not pinned yet");

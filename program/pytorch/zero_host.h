@@ -8,9 +8,6 @@
 
 namespace vramfit::eager {
 
-/// Of the numbers in it, whatever PyTorch's pool of pinned memory has rounded up.
-double bytes_in(const Tensor& tensor);
-
 /// pin_memory of what is in pageable memory: a copy, made by PyTorch's pool. `from`: what it is converted from, or
 /// nothing for zeros, which are written over before anything reads them, so that their writes are left out.
 Tensor pinned(Heap& heap, std::int64_t elements, Dtype dtype, Category category, const std::string& what,

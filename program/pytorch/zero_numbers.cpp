@@ -72,6 +72,18 @@ Tensor ZeroNumbers::is_any_invalid(const Tensor& norms) {
   return number("aten::any", {reads(either)}, Dtype::u8, "is any invalid");
 }
 
+void ZeroNumbers::mark_if_invalid(const Tensor& norm) {
+  Tensor infinite;
+  {
+    const Tensor magnitude = number("aten::abs", {reads(norm)}, Dtype::f32, "magnitude");
+    infinite = number("aten::eq", {reads(magnitude)}, Dtype::u8, "is it infinite");
+  }
+  const Tensor unknown = number("aten::isnan", {reads(norm)}, Dtype::u8, "is it no number");
+  const Tensor invalid = number("aten::logical_or", {reads(unknown), reads(infinite)}, Dtype::u8, "is it invalid");
+  const Tensor mark = number("aten::_to_copy", {}, Dtype::f32, "mark of what is invalid");
+  library_.heap().run("aten::masked_fill_", {reads(invalid), reads(mark), changes(norm)});
+}
+
 Tensor ZeroNumbers::combined(const std::vector<Tensor>& norms) {
   Accesses accesses;
   for (const Tensor& norm : norms) accesses.push_back(reads(norm));

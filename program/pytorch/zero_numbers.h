@@ -28,6 +28,8 @@ class ZeroNumbers {
   /// runtime/utils.py: is_invalid_grad_norm
   Tensor is_any_invalid(const Tensor& norms);
   void check_norm(const Tensor& norm) { is_any_invalid(norm); }
+  /// A norm in fp32 (runtime/utils.py: mask_nan_or_inf_with_val_inplace).
+  void mark_if_invalid(const Tensor& norm);
   /// runtime/utils.py: combine_grad_norm_groups, of at least one norm.
   Tensor combined(const std::vector<Tensor>& norms);
   /// Scales a gradient so that `norm` isn't larger than the limit (unscale_and_clip_grads).

@@ -57,19 +57,6 @@ Tensor Zero::norm_of(const Group& group) {
   return total;
 }
 
-/// runtime/utils.py: mask_nan_or_inf_with_val_inplace
-void Zero::mark_if_invalid(const Tensor& norm) {
-  Tensor infinite;
-  {
-    const Tensor magnitude = number("aten::abs", {reads(norm)}, Dtype::f32, "magnitude");
-    infinite = number("aten::eq", {reads(magnitude)}, Dtype::u8, "is it infinite");
-  }
-  const Tensor unknown = number("aten::isnan", {reads(norm)}, Dtype::u8, "is it no number");
-  const Tensor invalid = number("aten::logical_or", {reads(unknown), reads(infinite)}, Dtype::u8, "is it invalid");
-  const Tensor mark = number("aten::_to_copy", {}, Dtype::f32, "mark of what is invalid");
-  heap().run("aten::masked_fill_", {reads(invalid), reads(mark), changes(norm)});
-}
-
 /// scaled_global_norm, combine_grad_norm_groups
 Tensor Zero::norm_of_all() {
   std::vector<Tensor> norms;

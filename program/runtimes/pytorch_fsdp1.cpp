@@ -106,11 +106,8 @@ class FlatSharded final : public eager::Wrapper {
   std::vector<eager::OptimizerGroup> groups() override {
     std::vector<Trained*> list = trained();
     std::ranges::stable_partition(list, [&](const Trained* p) { return !is_of_head(p->parameter); });
-    eager::OptimizerGroup decaying, others;
-    for (Trained* p : list) {
-      const bool is_vector = graph_.parameters[at(p->parameter)].shape.size() == 1;
-      (is_vector ? others : decaying).parameters.push_back(p);
-    }
+    eager::ByDecay split = eager::split_by_decay(list, graph_);
+    eager::OptimizerGroup decaying{std::move(split.decaying), {}}, others{std::move(split.others), {}};
     for (eager::OptimizerGroup* group : {&decaying, &others}) {
       for (const Trained* p : group->parameters) group->gradients.push_back(gradient_of(*p));
     }

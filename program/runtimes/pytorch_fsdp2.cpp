@@ -224,11 +224,8 @@ class Sharded final : public eager::Wrapper {
   /// groups may have parts of.
   std::vector<eager::OptimizerGroup> groups() override {
     if (!is_trainer_) return Wrapper::groups();
-    eager::OptimizerGroup decaying, others;
-    for (Trained* p : trained()) {
-      const bool is_vector = graph_.parameters[static_cast<std::size_t>(p->parameter)].shape.size() == 1;
-      (is_vector ? others : decaying).parameters.push_back(p);
-    }
+    eager::ByDecay split = eager::split_by_decay(trained(), graph_);
+    eager::OptimizerGroup decaying{std::move(split.decaying), {}}, others{std::move(split.others), {}};
     for (eager::OptimizerGroup* group : {&decaying, &others}) {
       for (const Trained* p : group->parameters) {
         Tensor gradient = gradient_of(*p);

@@ -89,9 +89,9 @@ void read_deepspeed_config(const Setting& setting, Draft& draft) {
     return device != nullptr && Setting{setting.file, "", device}.is("cpu");
   };
   if (!is_on_host("offload_param_device") || is_on_host("offload_optimizer_device")) return;
-  draft.not_modelled(
+  refuse_offload_without_states(
       {setting.file, setting.key + ".offload_param_device", find_in(*setting.node, "offload_param_device")},
-      "parameters in host memory without the optimizer's states (with offload_optimizer_device they are)");
+      "offload_optimizer_device", draft);
 }
 
 void read_dynamo(const Setting& setting, Draft& draft) {

@@ -207,7 +207,6 @@ constexpr std::array kLowZeroIgnored{
 };
 constexpr KeyTable kLowZeroTable{"DeepSpeed's zero_optimization", kLowZeroKeys, kLowZeroOthers, kLowZeroIgnored};
 
-/// Parameters have no states in host memory without offload_optimizer, which --offload params has.
 void check_offloaded_alone(const Setting& setting, Draft& draft) {
   const auto is_on_host = [&](std::string_view key) {
     const ConfigNode* block = find_in(*setting.node, key);
@@ -215,8 +214,8 @@ void check_offloaded_alone(const Setting& setting, Draft& draft) {
     return device != nullptr && Setting{setting.file, "", device}.is("cpu");
   };
   if (!is_on_host("offload_param") || is_on_host("offload_optimizer")) return;
-  draft.not_modelled({setting.file, setting.key + ".offload_param", find_in(*setting.node, "offload_param")},
-                     "parameters in host memory without the optimizer's states (with offload_optimizer they are)");
+  refuse_offload_without_states({setting.file, setting.key + ".offload_param", find_in(*setting.node, "offload_param")},
+                                "offload_optimizer", draft);
 }
 
 template <bool IsLow>
@@ -330,6 +329,11 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
 constexpr ConfigTool kTool{"deepspeed", "DeepSpeed's configuration", score, read};
 
 }  // namespace
+
+void refuse_offload_without_states(const Setting& parameters, std::string_view states, Draft& draft) {
+  draft.not_modelled(
+      parameters, fmt::format("parameters in host memory without the optimizer's states (with {} they are)", states));
+}
 
 void read_deepspeed_keys(const Setting& setting, Draft& draft) {
   if (!draft.has(fact::kParallel)) draft.assume(fact::kParallel, "deepspeed", "by its configuration");

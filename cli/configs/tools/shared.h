@@ -34,6 +34,9 @@ void read_shards(const Setting& setting, Draft& draft);
 
 /// DeepSpeed's own configuration.
 void read_deepspeed_keys(const Setting& setting, Draft& draft);
+/// Parameters in host memory have no states there without `states`, the name of what offloads these; --offload params
+/// has both.
+void refuse_offload_without_states(const Setting& parameters, std::string_view states, Draft& draft);
 /// deepspeed: a path, or the configuration itself.
 void read_deepspeed(const Setting& setting, Draft& draft);
 
