@@ -30,9 +30,13 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   } else {
     add(SelectiveCheckpointing{});
   }
+  // An N for each number of blocks that it checkpoints: the engine's are the first and every Nth after it, those of
+  // PyTorch's runtimes the Nth of each N.
   const std::int64_t layers = space.spec.num_hidden_layers;
+  const bool has_first = job.runtime == Runtime::vramfit;
   for (std::int64_t n = layers; n > 1; --n) {
-    if (ceil_div(layers, n) != ceil_div(layers, n - 1)) add(EveryNth{n});
+    const bool is_new = has_first ? ceil_div(layers, n) != ceil_div(layers, n - 1) : layers / n != layers / (n + 1);
+    if (is_new) add(EveryNth{n});
   }
   add(FullCheckpointing{});
   return jobs;

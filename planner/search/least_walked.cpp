@@ -6,7 +6,7 @@
 // true of what is live on one stream, and of the sum of all streams' peaks.
 //
 // Each block brings the same kernels, too, so the time in which the compute stream runs kernels is affine in n, and a
-// step takes no less.
+// step takes no less. Where every Nth block is checkpointed, those run the kernels that they run where all are.
 //
 // A larger micro-batch makes the same tensors, none of them smaller, and more micro-batches repeat them, with gradients
 // that stay. So one micro-batch of one row requests no more than any other choice.
@@ -125,11 +125,21 @@ std::optional<LeastOfWalk> LeastWalked::extended(const Graph& graph, const Job& 
 }
 
 std::optional<LeastOfWalk> LeastWalked::without_checkpointed(const Graph& graph, const Job& job) {
-  // Whatever else is live at a moment of the others still is, and they run.
+  // Whatever else is live at a moment of the others still is, and they run. The last block of each period is
+  // checkpointed (program/pytorch/loops/loop.cpp).
   const std::size_t period = period_of(job), blocks = blocks_of(graph);
   Job others = job;
   others.checkpointing = NoCheckpointing{};
-  return extended(graph, others, 1, blocks - (blocks + period - 1) / period);
+  return extended(graph, others, 1, blocks - blocks / period);
+}
+
+double LeastWalked::seconds_of_checkpointed(const Graph& graph, const Job& job) {
+  const std::size_t period = period_of(job), blocks = blocks_of(graph);
+  Job all = job;
+  all.checkpointing = FullCheckpointing{};
+  const std::optional<LeastOfWalk> low = walked(graph, all, kFewest), high = walked(graph, all, kFewest + 1);
+  if (!low || !high) return 0;
+  return static_cast<double>(blocks / period) * (high->compute_seconds - low->compute_seconds);
 }
 
 Bytes LeastWalked::while_updating(const Graph& graph, const Job& job) {
@@ -150,8 +160,11 @@ std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
   const std::size_t period = period_of(job);
   if (period == 0) return std::nullopt;
   try {
-    const std::optional<LeastOfWalk> bound = extended(graph, job, period, blocks_of(graph));
-    return bound || period == 1 ? bound : without_checkpointed(graph, job);
+    std::optional<LeastOfWalk> bound = extended(graph, job, period, blocks_of(graph));
+    if (bound || period == 1) return bound;
+    bound = without_checkpointed(graph, job);
+    if (bound) bound->compute_seconds += seconds_of_checkpointed(graph, job);
+    return bound;
   } catch (const NotModelled&) {
     return std::nullopt;  // the whole walk says so
   }

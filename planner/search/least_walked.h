@@ -48,6 +48,8 @@ class LeastWalked {
   std::optional<LeastOfWalk> extended(const Graph& graph, const Job& job, std::size_t period, std::size_t blocks);
   /// Of a job that checkpoints one block of each period: its other blocks alone.
   std::optional<LeastOfWalk> without_checkpointed(const Graph& graph, const Job& job);
+  /// What its checkpointed blocks add to the seconds of the others.
+  double seconds_of_checkpointed(const Graph& graph, const Job& job);
   /// None if `blocks` of it aren't known to be the same model.
   std::optional<LeastOfWalk> walked(const Graph& graph, const Job& job, std::size_t blocks);
 

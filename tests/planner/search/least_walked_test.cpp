@@ -122,6 +122,27 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
   CHECK(updating > 20);
 }
 
+TEST_CASE("where every Nth block is checkpointed, few blocks of either kind tell the time of the compute stream") {
+  PlanRequest request = torchtitan_request();
+  request.spec.num_hidden_layers = 45;
+  request.spec.intermediate_size = 3000;
+  request.job.sequence = 1024;
+  const Efficiency efficiency = efficiency_of(request.cluster);
+  LeastWalked least(request.spec, request.cluster, efficiency, {});
+  for (const char* checkpointing : {"none", "every:4", "every:7", "every:20", "every:45", "full"}) {
+    fix(request, "checkpointing", checkpointing);
+    std::vector<std::string> notes;
+    const Job job = resolve_job(request.job, request.spec, request.cluster, notes);
+    CAPTURE(checkpointing);
+    const Graph graph = training_graph(request.spec, job);
+    const program::Program program = program::make_program(
+        {.graph = graph, .job = job, .device = request.cluster.card.device, .coords = {}, .run = {}, .labels = false});
+    const std::optional<LeastOfWalk> bound = least.of(graph, job);
+    REQUIRE(bound);
+    CHECK(bound->compute_seconds == doctest::Approx(seconds_of(program, request.cluster).compute_seconds));
+  }
+}
+
 TEST_CASE("no micro-batch needs less than one row does, whatever is accumulated") {
   std::mt19937 random(20261128);
   int bounded = 0;  // with more rows than one
