@@ -78,7 +78,9 @@ void finish_precision(Draft& draft, bool is_program_known) {
                                        : "autocast");
   const bool has_bits = draft.is(fact::kBits, "4");  // of which what isn't quantized is fp32 unless told otherwise
   if (mixed == "no" && !(is_lora && has_bits)) return;
-  if (is_lora) {
+  if (is_lora && draft.is(fact::kParallel, "deepspeed")) {
+    if (!weights.empty() && weights != mixed) draft.note(fmt::format("DeepSpeed converts frozen weights to {}", mixed));
+  } else if (is_lora) {
     if (!weights.empty()) follow(draft, "frozen_dtype", weights, "the frozen weights'");
   } else if (weights == "bf16" && mixed == "bf16") {
     follow(draft, "storage_dtype", "bf16", "the weights'");

@@ -28,6 +28,8 @@ class ModuleHooks {
   /// Around its forward: the input as the module sees it, and the output as its caller does.
   virtual Tensor enter(const Submodule& module, Tensor input) = 0;
   virtual Tensor leave(const Submodule& module, Tensor output) = 0;
+  /// A parameter of another module is looked at within `module`, before that other one is entered.
+  virtual void reach(const Submodule& module, int parameter) = 0;
   /// A parameter's values as they are now: those that backward reads may be others, gathered anew.
   virtual Tensor values_of(int parameter) const = 0;
 };

@@ -130,15 +130,15 @@ Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
   return computed("aten::sum", {reads(gradient)}, std::move(sum));
 }
 
-void Torch::backward(const Tensor& loss, const std::function<void()>& at_end) {
+std::vector<Tensor> Torch::backward(const Tensor& loss, const std::function<void()>& at_end) {
   in_backward_ = true;
   Tensor one = heap_.make(1, loss.dtype, Category::logits_and_loss, "gradient of the loss");
   heap_.run("aten::ones_like", {writes(one)});
   const Tensor held = one;
   run_backward(*this, loss.made_by, std::move(one));
   at_end();
-  leaves_.clear();
   in_backward_ = false;
+  return std::exchange(leaves_, {});
 }
 
 Tensor Torch::gradient_as(const Tensor& gradient, Dtype dtype) {

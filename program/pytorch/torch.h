@@ -224,9 +224,15 @@ class Torch final : public Backend {
   Tensor leave(const Submodule& module, Tensor y) const {
     return hooks_ == nullptr ? y : hooks_->leave(module, std::move(y));
   }
+  void reach(const Submodule& module, int parameter) const {
+    if (hooks_ != nullptr) hooks_->reach(module, parameter);
+  }
+  /// Whether backward runs, which may compute parts of forward again.
+  bool is_in_backward() const { return in_backward_; }
 
-  /// `at_end` runs before the call returns, while the caller's gradient of the loss is still held.
-  void backward(const Tensor& loss, const std::function<void()>& at_end);
+  /// `at_end` runs before the call returns, while the caller's gradient of the loss is still held. Gives what
+  /// require_gradient() was given, with its gradients, which live as long as the loss.
+  std::vector<Tensor> backward(const Tensor& loss, const std::function<void()>& at_end);
   /// From here on, calls with `parameter` read `tensor`, which they don't own. One that is frozen gets no gradient, and
   /// nothing is kept for it.
   void set_parameter(int parameter, const Tensor& tensor, bool is_trained = true);

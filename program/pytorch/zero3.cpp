@@ -1,30 +1,64 @@
 #include "program/pytorch/zero3.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
+
+#include "program/stages/adapters.h"
 
 namespace vramfit::eager {
 
 using Pass = Zero3Coordinator::Pass;
 
+namespace {
+
+/// PeftModelForCausalLM, LoraModel, LlamaForCausalLM, LlamaModel; without adapters the last two.
+std::vector<Submodule> outer_modules(const Job& job) {
+  std::vector<std::string> names{"causal lm", "model"};
+  if (has_adapters(job)) names.insert(names.begin(), {"peft", "tuner"});
+  std::vector<Submodule> modules;
+  for (const std::string& name : names) {
+    modules.push_back({.name = name, .parameters = {}, .is_called_by_names = true});
+  }
+  return modules;
+}
+
+}  // namespace
+
 Zero3::Zero3(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
     : WholeModel(torch, graph, job, modules),
       ZeroNumbers(torch),
       dtype_(job.precision.compute),
+      trained_dtype_(job.precision.storage),
       ranks_(job.mesh.shard),
       bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n),
       offload_(offload_of(job)),
       sizes_(job.zero3_sizes),
       gathering_(overlaps_reductions(job) ? Stream::all_gather : Stream::compute),
       reducing_(overlaps_reductions(job) ? Stream::reduce_scatter : Stream::compute),
-      coordinator_(torch, ranks_, dtype_, sizes_, gathering_, offload_.parameters) {
-  for (Trained* p : trained()) coordinator_.add(*p);
+      coordinator_(torch, ranks_, sizes_, gathering_, offload_.parameters),
+      modules_(outer_modules(job)) {
+  add_parameters();
   const std::vector<OptimizerGroup> groups = WholeModel::groups();
   for (std::size_t i = 0; i < groups.size(); ++i) add_groups(groups[i].parameters, i);
   torch.set_module_hooks(this);
   torch.on_gradient([this](int parameter) { take(parameter); });
+}
+
+/// Adapters are made and parted when all else is (parameter_offload.py: _convert_to_zero_parameters).
+void Zero3::add_parameters() {
+  std::set<int> are_trained;
+  for (const Trained* p : trained()) are_trained.insert(p->parameter);
+  for (const bool is_trained : {false, true}) {
+    for (const Trained& p : parameters()) {
+      if (are_trained.contains(p.parameter) != is_trained) continue;
+      coordinator_.add(p, is_trained ? trained_dtype_ : dtype_, is_trained);
+    }
+  }
+  coordinator_.set_model_order(parameters());
 }
 
 /// _create_fp16_sub_groups
@@ -80,30 +114,39 @@ void Zero3::make_gradients() {
   heap().run("aten::zeros", {});
 }
 
-/// zero.Init: each module's parameters are made, and parted at once.
+/// zero.Init: each module's parameters are made, and parted at once. PEFT makes all adapters before one is parted.
 void Zero3::make_parts() {
   const Scope scope(heap(), "model");
+  const bool has_frozen = std::ranges::any_of(coordinator_.parameters(), std::not_fn(&PartedParameter::gets_gradient));
+  std::vector<std::pair<PartedParameter*, Tensor>> adapters;
   for (PartedParameter& p : coordinator_.parameters()) {
-    const Tensor whole = heap().make(p.trained->elements, dtype_, Category::parameters, "made " + p.trained->name);
+    Tensor whole = heap().make(p.trained->elements, p.dtype, Category::parameters, "made " + p.trained->name);
     heap().run("aten::normal_", {writes(whole)});
-    if (offload_.parameters) {
-      move_part_to_host(p, whole);
-      continue;
+    if (has_frozen && p.gets_gradient) {
+      adapters.emplace_back(&p, std::move(whole));
+    } else {
+      make_part(p, whole);
     }
-    p.part = heap().make(p.part_elements, dtype_, Category::parameters, "part of " + p.trained->name);
-    heap().run("aten::copy_", {reads(whole), writes(p.part)});
   }
+  for (auto& [p, whole] : adapters) make_part(*p, std::exchange(whole, {}));
 }
 
-/// defragment: over the host, into one tensor.
+void Zero3::make_part(PartedParameter& p, const Tensor& whole) {
+  if (offload_.parameters) return move_part_to_host(p, whole);
+  p.part = heap().make(p.part_elements, p.dtype, Category::parameters, "part of " + p.trained->name);
+  heap().run("aten::copy_", {reads(whole), writes(p.part)});
+}
+
+/// defragment: what is trained, over the host, into one tensor.
 void Zero3::flatten() {
   std::int64_t elements = 0;
   for (PartedParameter& p : coordinator_.parameters()) {
+    if (!p.gets_gradient) continue;
     elements = checked_add(elements, p.part_elements);
     p.part = {};
   }
   heap().empty_cache();
-  flat_ = heap().make(elements, dtype_, Category::parameters, "parts of all parameters");
+  flat_ = heap().make(elements, trained_dtype_, Category::parameters, "parts of all parameters");
   heap().run("aten::_to_copy", {writes(flat_)});
   std::int64_t begin = 0;
   for (Group& group : groups_) {
@@ -122,7 +165,10 @@ void Zero3::make_masters() {
   std::int64_t most = 0;
   Tensor converted;
   for (Group& group : groups_) {
-    converted = computed("aten::_to_copy", {reads(group.flat)}, group.elements, Dtype::f32, "converted parts");
+    converted = group.flat;
+    if (trained_dtype_ != Dtype::f32) {
+      converted = computed("aten::_to_copy", {reads(group.flat)}, group.elements, Dtype::f32, "converted parts");
+    }
     group.master.value = heap().make(group.elements, Dtype::f32, Category::parameters, "master of " + group.name);
     heap().run("aten::clone", {reads(converted), writes(group.master.value)});
     most = std::max(most, group.elements);
@@ -133,8 +179,7 @@ void Zero3::make_masters() {
 
 void Zero3::begin_forward() {
   coordinator_.begin();
-  coordinator_.fetch(root_, Pass::forward);
-  coordinator_.fetch(model_, Pass::forward);
+  for (const Submodule& module : modules_) coordinator_.fetch(module, Pass::forward);
 }
 
 /// The hook before the module's backward is a node at its output, the one after it a node at its input.
@@ -150,7 +195,9 @@ Tensor Zero3::leave(const Submodule& module, Tensor output) {
   return torch().pass_through(std::move(output), [this, module] { coordinator_.fetch(module, Pass::backward); });
 }
 
-void Zero3::wrap_outputs(Tensor& loss, Tensor& /*logits*/) { loss = leave(root_, std::move(loss)); }
+void Zero3::wrap_outputs(Tensor& loss, Tensor& /*logits*/) {
+  for (std::size_t left = modules_.size() - 1; left > 0; --left) loss = leave(modules_[left - 1], std::move(loss));
+}
 
 /// __add_grad_to_ipg_bucket: what doesn't fit into the bucket waits where it is.
 void Zero3::take(int parameter) {
@@ -167,6 +214,18 @@ void Zero3::take(int parameter) {
   }
   ready_.push_back({place, std::move(gradient)});
   ready_elements_ += elements;
+}
+
+/// __avg_scatter_grads: what isn't in the bucket has the type of what is trained.
+void Zero3::narrow_large() {
+  stream_ = reducing_;
+  for (Ready& ready : ready_) {
+    Tensor& gradient = ready.gradient;
+    if (gradient.dtype == dtype_) continue;
+    large_.push_back(gradient);
+    gradient = computed("aten::_to_copy", {reads(gradient)}, gradient.elements, dtype_, "large gradient, converted");
+  }
+  stream_ = Stream::compute;
 }
 
 /// reduce_scatter_coalesced: the ranks' parts one after the other, each padded; in place where that is so already.
@@ -222,6 +281,7 @@ void Zero3::reduce_bucket() {
   const Scope scope(heap(), "zero");
   std::ranges::sort(ready_, {}, &Ready::parameter);
   wait_on(reducing_);
+  narrow_large();
   {
     const Tensor flat = scattered();
     Tensor on_card;  // as the names of a loop in Python keep it into the next round
@@ -235,6 +295,7 @@ void Zero3::reduce_bucket() {
   // What is no part of the bucket goes back to the pool that it came from.
   if (ready_elements_ > bucket_elements_) wait_on(Stream::compute);
   ready_.clear();
+  large_.clear();
   ready_elements_ = 0;
 }
 

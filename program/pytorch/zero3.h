@@ -1,7 +1,8 @@
 // DeepSpeed's ZeRO-3 (0.19) as transformers' Trainer sets it up: of each parameter a rank has a part in bf16 or fp16,
-// and all of it only around the modules that use it. Gradients go through a bucket to the rank's part of each, which
-// lie in one flat tensor; those of the optimizer's groups are updated in fp32 (deepspeed/runtime/zero/stage3.py). With
-// offload_optimizer that is done in host memory; with offload_param the parts are there, too.
+// or of an adapter in fp32, and all of it only around the modules that use it. Gradients go through a bucket to the
+// rank's part of each, which lie in one flat tensor; those of the optimizer's groups are updated in fp32
+// (deepspeed/runtime/zero/stage3.py). With offload_optimizer that is done in host memory; with offload_param the parts
+// are there, too.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   void load() override;
   void begin_forward() override;
   /// The model without its output layer ends.
-  Tensor pre_output(Tensor normed) override { return leave(model_, std::move(normed)); }
+  Tensor pre_output(Tensor normed) override { return leave(modules_.back(), std::move(normed)); }
   void wrap_outputs(Tensor& loss, Tensor& logits) override;
   void zero_gradients() override {}
   void sync_gradients(bool is_last) override { is_last_ = is_last; }
@@ -38,6 +39,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
 
   Tensor enter(const Submodule& module, Tensor input) override;
   Tensor leave(const Submodule& module, Tensor output) override;
+  void reach(const Submodule& module, int parameter) override { coordinator_.reach(module, parameter); }
   Tensor values_of(int parameter) const override {
     return coordinator_.parameters()[coordinator_.place_of(parameter)].whole;
   }
@@ -49,7 +51,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
     std::size_t of_optimizer = 0;         // which of the optimizer's groups it is a part of
     std::vector<std::size_t> parameters;  // of the coordinator's
     std::int64_t elements = 0;
-    Tensor flat;      // the rank's parts, in the model's type
+    Tensor flat;      // the rank's parts, as they are gathered
     Trained master;   // the same in fp32
     Tensor gradient;  // in fp32; with offload in host memory, for good
   };
@@ -60,13 +62,16 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   };
 
   Heap& heap() { return torch().heap(); }
+  void add_parameters();
   void add_groups(const std::vector<Trained*>& parameters, std::size_t of_optimizer);
   void make_parts();
+  void make_part(PartedParameter& parameter, const Tensor& whole);
   void flatten();
   void make_masters();
   void make_gradients();
   void take(int parameter);
   void reduce_bucket();
+  void narrow_large();
   Tensor scattered();
   void keep_part(std::size_t parameter, const Tensor& flat);
   /// `waiting` goes on once the other of compute and the stream that reduces has done what it was given.
@@ -92,14 +97,14 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   Tensor norm_of(const Group& group);
   void update(Group& group, bool clips, const Tensor& norm, const std::function<void()>& optimizer);
 
-  Dtype dtype_;  // of the model: bf16 or fp16
+  Dtype dtype_;          // of the model, and of gradients that are reduced: bf16 or fp16
+  Dtype trained_dtype_;  // of what is trained: the same, or of adapters fp32
   std::int64_t ranks_, bucket_elements_;
   Offload offload_;
   Zero3Sizes sizes_;
   Stream gathering_, reducing_;
   Zero3Coordinator coordinator_;
-  Submodule root_{.name = "root", .parameters = {}, .is_called_by_names = true};
-  Submodule model_{.name = "model", .parameters = {}, .is_called_by_names = true};
+  std::vector<Submodule> modules_;  // around all others, from the root to the one without the output layer
   std::vector<Group> groups_;
   std::size_t updated_ = 0;  // of groups_
   Tensor flat_, gradients_, bucket_, tracker_;
@@ -109,6 +114,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   bool is_last_ = true;                 // of its step: the micro-batch
   bool accumulates_ = false;            // this micro-batch, to what those before it left
   std::vector<Ready> ready_;
+  std::vector<Tensor> large_;  // of these, as they came, where they were converted
   std::int64_t ready_elements_ = 0;
   int collected_ = -1;  // the event after what was in the bucket was copied; -1: the bucket is free
   Tensor norm_;         // of the latest step

@@ -18,18 +18,25 @@
 
 namespace vramfit::eager {
 
-/// What one collective gathers: several parameters arrive in one tensor, and each is copied out of it.
-struct Gather {
+/// What one collective gathers: parameters of one type arrive in one tensor, and each is copied out of it.
+struct Arrival {
   std::vector<std::size_t> parameters;
-  Tensor flat;       // empty: one parameter, which stays where it arrives
+  Tensor flat = {};  // empty: one parameter, which stays where it arrives
   Tensor sent = {};  // of one parameter whose part is in host memory: its copy, until the gather is done
   int token = -1;
+};
+
+/// What is gathered at once, and waited for at once.
+struct Gather {
+  std::vector<Arrival> arrivals;  // one for each type
   bool is_complete = false;
 };
 
 /// A parameter of which each rank has a part.
 struct PartedParameter {
-  Trained* trained = nullptr;
+  const Trained* trained = nullptr;
+  Dtype dtype = Dtype::bf16;
+  bool gets_gradient = true;
   std::int64_t part_elements = 0;  // with the padding
   bool is_persistent = false;      // stays whole until the optimizer's step
   Tensor part;                     // this rank's, of a flat tensor; with offload_param in host memory
@@ -42,14 +49,15 @@ struct PartedParameter {
 
 class Zero3Coordinator {
  public:
-  /// `dtype`: of the parameters, bf16 or fp16. `stream`: that gathers, all_gather or with overlap_comm off compute.
-  /// `offloads`: parts are in host memory.
-  Zero3Coordinator(Torch& torch, std::int64_t ranks, Dtype dtype, Zero3Sizes sizes, Stream stream, bool offloads);
+  /// `stream`: that gathers, all_gather or with overlap_comm off compute. `offloads`: parts are in host memory.
+  Zero3Coordinator(Torch& torch, std::int64_t ranks, Zero3Sizes sizes, Stream stream, bool offloads);
 
-  /// In the order of the model's parameters.
+  /// In the order in which they were parted (ds_id).
   std::vector<PartedParameter>& parameters() { return parameters_; }
   const std::vector<PartedParameter>& parameters() const { return parameters_; }
-  void add(Trained& trained);
+  void add(const Trained& trained, Dtype dtype, bool gets_gradient);
+  /// All of them, when all are there.
+  void set_model_order(const std::vector<Trained>& all);
   /// In parameters(), of one by its index in the graph.
   std::size_t place_of(int index) const { return places_.at(index); }
 
@@ -62,6 +70,9 @@ class Zero3Coordinator {
   /// Around a module.
   void fetch(const Submodule& module, Pass pass);
   void release(const Submodule& module, Pass pass);
+  /// `module` looks at a parameter of another one. Where that is parted it is gathered, and is the module's, too, from
+  /// then on (parameter_offload.py: ZeROOrderedDict).
+  void reach(const Submodule& module, int parameter);
   /// After backward: of modules whose backward isn't seen to end, as their input has no gradient.
   void release_leftovers();
   /// Before the optimizer's step.
@@ -82,33 +93,41 @@ class Zero3Coordinator {
   void compare_over_ranks(std::int64_t numbers);
   std::vector<std::size_t> own(const Submodule& module) const;
   void gather(std::vector<std::size_t> parameters);
-  /// Of several ranks; `part_elements`: this rank's.
-  void start(Gather& gather, std::int64_t part_elements);
+  std::vector<Arrival> by_type(const std::vector<std::size_t>& parameters) const;
+  /// Of several ranks. `is_alone`: nothing else is gathered with the only one.
+  void start(Arrival& arrival, bool is_alone);
   Tensor on_card(const PartedParameter& parameter, Stream stream);
   Tensor make_for_whole(const PartedParameter& parameter);
   void gather_into(const Tensor& whole, const Tensor& part);
   /// `stream` goes on once the other of compute and the one that gathers has done what it was given.
   void wait_on(Stream stream);
   void wait_for(Gather& gather);
+  void wait_for(Arrival& arrival);
   void make_whole(PartedParameter& parameter, Tensor whole);
   void release_one(PartedParameter& parameter);
   void take_from_queue(const std::vector<std::size_t>& needed);
   void prefetch();
   const std::set<std::size_t>& to_release(const Submodule& module);
+  std::set<std::size_t> take_recomputed(const Submodule& module);
 
   Torch& torch_;
   std::int64_t ranks_;
-  Dtype dtype_;
   Zero3Sizes sizes_;
   Stream stream_;
   bool offloads_;
   std::vector<PartedParameter> parameters_;
   std::map<int, std::size_t> places_;  // by index in the graph
+  std::vector<std::size_t> in_model_order_;
+  std::map<std::string, std::set<std::size_t>> reached_;  // by module, of other ones
   Trace trace_ = Trace::none;
-  std::vector<std::vector<std::size_t>> order_;  // parameters of each module that was entered
+  std::vector<Submodule> modules_;               // in the order in which they were entered
+  std::vector<std::vector<std::size_t>> order_;  // their parameters, of the recorded order
   std::deque<Use> queue_;
   std::int64_t step_ = 0, available_ = 0;
   std::vector<Submodule> in_backward_;  // in the order in which they began
+  /// Frozen ones that a checkpoint gathered, by the module whose backward had begun last. It lets go of them
+  /// (ds_recompute_parameters).
+  std::map<std::string, std::set<std::size_t>> recomputed_;
   /// By module and step, for good (functools.lru_cache around __params_to_release).
   std::map<std::pair<std::string, std::int64_t>, std::set<std::size_t>> releases_;
 };

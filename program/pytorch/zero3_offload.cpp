@@ -18,8 +18,8 @@ constexpr std::int64_t kWidenedAtOnce = 250'000'000;
 
 /// _partition_param, where remote_device is the host.
 void Zero3::move_part_to_host(PartedParameter& p, const Tensor& whole) {
-  p.part = heap().narrow(pinned(heap(), p.part_elements, dtype_, Category::parameters, "part of " + p.trained->name), 0,
-                         p.part_elements);
+  p.part = heap().narrow(pinned(heap(), p.part_elements, p.dtype, Category::parameters, "part of " + p.trained->name),
+                         0, p.part_elements);
   heap().copy_over_link(heap().narrow(whole, 0, std::min(p.part_elements, whole.elements)), p.part, Stream::compute);
 }
 
@@ -41,7 +41,7 @@ void Zero3::flatten_on_host() {
   }
   std::vector<Tensor> flats;
   for (const std::int64_t elements : sizes) {
-    flats.push_back(pinned(heap(), elements, dtype_, Category::parameters, "parts of all parameters"));
+    flats.push_back(pinned(heap(), elements, trained_dtype_, Category::parameters, "parts of all parameters"));
   }
   heap().wait_for_stream(Stream::host, Stream::compute);
   std::vector<std::int64_t> begins(sizes.size());
@@ -60,16 +60,17 @@ void Zero3::flatten_on_host() {
   heap().wait_for_stream(Stream::compute, Stream::host);
 }
 
-/// flat.to("cpu", torch.float32): what comes from the card is widened there.
+/// flat.to("cpu", torch.float32): what comes from the card is widened there, unless it is wide.
 Tensor Zero3::widened_on_host(const Tensor& flat, const std::string& what) {
-  Tensor wide = heap().make_on_host(flat.elements, Dtype::f32, Category::parameters, what);
-  Tensor there = flat;
+  Tensor wide, there = flat;
+  if (flat.dtype != Dtype::f32) wide = heap().make_on_host(flat.elements, Dtype::f32, Category::parameters, what);
   if (!offload_.parameters) {
-    there = heap().make_on_host(flat.elements, dtype_, Category::parameters, what + ", as they came");
+    there = heap().make_on_host(flat.elements, flat.dtype, Category::parameters, what + ", as they came");
     heap().wait_for_stream(Stream::compute, Stream::host);
     heap().copy_over_link(flat, there, Stream::compute);
     heap().wait_for_stream(Stream::host, Stream::compute);
   }
+  if (!wide.storage) return there;
   heap().run("aten::_to_copy", {reads(there), writes(wide)}, {.bytes = bytes_in(there) + bytes_in(wide)}, Stream::host);
   return wide;
 }
@@ -98,7 +99,7 @@ void Zero3::make_masters_on_host() {
 
 void Zero3::make_gradients_on_host() {
   std::int64_t elements = 0;
-  for (const PartedParameter& p : coordinator_.parameters()) elements = checked_add(elements, p.part_elements);
+  for (const Group& group : groups_) elements = checked_add(elements, group.elements);
   gradients_ = pinned_again(elements, dtype_, "gradients of the parts");
   heap().wait_for_stream(Stream::compute, Stream::host);
 }
@@ -157,7 +158,7 @@ Tensor Zero3::norm_on_way(const Tensor& gradient) {
   return norm;
 }
 
-/// has_overflow, of fp16 alone: the host looks through the rank's gradients.
+/// has_overflow, where what is trained is fp16: the host looks through the rank's gradients.
 void Zero3::check_overflow_on_host() {
   const auto look = [&](const char* call, const Tensor& x, Dtype dtype, const char* what) {
     Tensor made = heap().make_on_host(x.elements, dtype, Category::temporaries, what);
@@ -207,8 +208,11 @@ void Zero3::update_on_host(Group& group, const std::function<void()>& optimizer)
     heap().run("aten::copy_", {reads(master), writes(group.flat)}, narrowed, Stream::host);
     return;
   }
-  const Tensor narrow = heap().make_on_host(group.elements, dtype_, Category::parameters, "updated parts");
-  heap().run("aten::_to_copy", {reads(master), writes(narrow)}, narrowed, Stream::host);
+  Tensor narrow = master;
+  if (trained_dtype_ != Dtype::f32) {
+    narrow = heap().make_on_host(group.elements, trained_dtype_, Category::parameters, "updated parts");
+    heap().run("aten::_to_copy", {reads(master), writes(narrow)}, narrowed, Stream::host);
+  }
   heap().wait_for_stream(Stream::compute, Stream::host);
   heap().copy_over_link(narrow, group.flat, Stream::compute);
   heap().wait_for_stream(Stream::host, Stream::compute);
@@ -216,7 +220,7 @@ void Zero3::update_on_host(Group& group, const std::function<void()>& optimizer)
 
 void Zero3::step_on_host(const std::function<void(Phase)>& enter, const std::function<void()>& optimizer) {
   heap().wait_for_stream(Stream::host, Stream::compute);
-  if (dtype_ == Dtype::f16) check_overflow_on_host();
+  if (trained_dtype_ == Dtype::f16) check_overflow_on_host();
   for (const Group& group : groups_) sum_norms(group);
   heap().wait_for_stream(Stream::host, Stream::compute);
   enter(Phase::optimizer);

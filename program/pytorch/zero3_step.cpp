@@ -5,7 +5,8 @@
 
 namespace vramfit::eager {
 
-/// has_overflow, of fp16 alone: all of the rank's gradients at once, on the stream that they were reduced on.
+/// has_overflow, where what is trained is fp16: all of the rank's gradients at once, on the stream that they were
+/// reduced on.
 void Zero3::check_overflow() {
   const std::int64_t n = gradients_.elements;
   stream_ = reducing_;
@@ -67,7 +68,7 @@ void Zero3::update(Group& group, bool clips, const Tensor& norm, const std::func
   }
   if (clips) {
     clip_to(group.gradient, norm);
-  } else if (dtype_ == Dtype::f16) {  // by the loss's scale alone, a number
+  } else if (trained_dtype_ == Dtype::f16) {  // by the loss's scale alone, a number
     heap().run("aten::mul_", {changes(group.gradient)});
   }
   optimizer();
@@ -81,7 +82,7 @@ void Zero3::step(bool clip, const std::function<void(Phase)>& enter, const std::
   coordinator_.release_all();
   enter(Phase::clip);
   if (offload_.states) return step_on_host(enter, optimizer);
-  if (dtype_ == Dtype::f16) check_overflow();
+  if (trained_dtype_ == Dtype::f16) check_overflow();
   std::vector<Tensor> norms;
   for (const Group& group : groups_) norms.push_back(norm_of(group));
   const Tensor norm = combined(norms);

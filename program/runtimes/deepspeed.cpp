@@ -1,6 +1,7 @@
 // DeepSpeed's ZeRO as transformers' Trainer sets them up (`deepspeed=` of its arguments).
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "program/pytorch/zero.h"
 #include "program/pytorch/zero3.h"
 #include "program/runtimes/runtimes.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit {
 
@@ -30,7 +32,11 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<eager::Zero>(torch, graph, job, modules);
 }
 
-constexpr std::array<std::string_view, 3> kHonoured{"bucket_bytes", "overlap_comm", "zero3_sizes"};
+/// The first three, and what is said of adapters.
+constexpr std::array<std::string_view, 10> kHonoured{"bucket_bytes", "overlap_comm", "zero3_sizes",  "method",
+                                                     "lora_rank",    "lora_alpha",   "lora_dropout", "lora_targets",
+                                                     "rslora",       "frozen_dtype"};
+constexpr std::size_t kWithoutAdapters = 3;
 
 /// What DeepSpeed makes of bf16=True and fp16=True: reductions in the model's own type (deepspeed/runtime/engine.py:
 /// communication_data_type), partitions in fp32.
@@ -51,6 +57,20 @@ void require_precision(const Job& job) {
                     "fp32 --state-dtype fp32)",
                     value("storage_dtype")));
   }
+}
+
+/// PEFT's, over a base that DeepSpeed converts as it does all weights.
+void require_adapters(const Job& job) {
+  if (job.method == Method::full) return;
+  if (job.method == Method::qlora) {
+    throw NotModelled("--method qlora with --runtime deepspeed (--method lora is; with --stack transformers qlora is)");
+  }
+  const Dtype computed = job.precision.compute;
+  if (job.frozen_dtype.value_or(computed) == computed) return;
+  throw NotModelled(fmt::format(
+      "--frozen-dtype {0} with --runtime deepspeed (DeepSpeed converts frozen weights to {1}, whatever they "
+      "are loaded in: --frozen-dtype {1})",
+      dtype_name(*job.frozen_dtype), dtype_name(computed)));
 }
 
 /// offload_optimizer; params is offload_param beside it, which ZeRO-3 alone has.
@@ -92,7 +112,10 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("runtime").set(modelled, "deepspeed");
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
-  eager::require_rules(job, modelled, cluster, kHonoured);
+  require_adapters(job);
+  const std::span<const std::string_view> honoured(kHonoured);
+  eager::require_rules(job, modelled, cluster,
+                       job.method == Method::full ? honoured.first(kWithoutAdapters) : honoured);
   require_offload_of_stage(job);
   require_sizes_of_stage(job);
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
@@ -101,11 +124,14 @@ void require(const Job& job, const Cluster& cluster) {
 }
 
 /// The model is converted to 16 bits, whatever it is stored in, and computes without autocast; partitions are fp32.
-/// None of the named precisions is that.
+/// None of the named precisions is that. ZeRO-3 parts adapters as PEFT makes them, in fp32 (runtime/engine.py:
+/// _cast_module_mixed_precision).
 Job in_16_bits(Job job) {
   Precision& precision = job.precision;
-  precision.storage = precision.reduce = precision.output = precision.compute;
+  precision.reduce = precision.output = precision.compute;
+  if (job.sharding != "full-shard" || !has_adapters(job)) precision.storage = precision.compute;
   precision.name = "";
+  job.frozen_dtype.reset();
   return job;
 }
 

@@ -2,6 +2,7 @@
 // (accelerate/utils/deepspeed.py: DeepSpeedEngineWrapper.backward). What the model computes in is what it is stored in:
 // there is no autocast.
 #include <utility>
+#include <vector>
 
 #include "program/pytorch/loops/trainer_loop.h"
 
@@ -21,11 +22,12 @@ class DeepSpeedLoop final : public TrainerLoop {
   /// the host, and 1 in bf16 (deepspeed/runtime/fp16/loss_scaler.py: scale_loss). A step whose gradients overflow in
   /// fp16 ends before the update; one that updates needs more.
   void backward_of(Tensor loss, bool is_last) override {
+    std::vector<Tensor> leaves;  // as long as the loss
     {
       const Scope scope(heap(), "loss");
       const Tensor scaled = torch().scale(loss);
       parts_.enter(Phase::backward);
-      torch().backward(scaled, [] {});
+      leaves = torch().backward(scaled, [] {});
       parts_.wrapper.finish_backward();
     }
     if (is_last) parts_.wrapper.step(parts_.clip, parts_.enter, [this] { step_optimizer(); });

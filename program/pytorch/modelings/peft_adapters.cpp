@@ -1,6 +1,8 @@
 #include "program/pytorch/modelings/peft_adapters.h"
 
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "program/stages/adapters.h"
 
@@ -20,12 +22,12 @@ Adapters::Adapters(Torch& torch, const Job& job)
 
 /// Linear.forward
 Tensor Adapters::added(Tensor result, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
-                       std::int64_t outputs) const {
+                       std::int64_t outputs, const std::string& name) const {
   if (by.lora_a < 0) return result;
+  torch_.reach({.name = name, .parameters = {}}, by.lora_a);  // whose dtype it asks for
   const Tensor wide = torch_.cast(x, dtype_);
-  const Tensor more = change(wide, by, inputs, outputs);
   const Dtype dtype = result.dtype;
-  result = torch_.add(result, more);
+  result = torch_.add(result, change(wide, by, inputs, outputs, name));
   return torch_.cast(result, dtype);
 }
 
@@ -39,9 +41,23 @@ Tensor Adapters::quantized(const Tensor& x, const LinearParameters& by, std::int
   return torch_.add(result, more);
 }
 
-Tensor Adapters::change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) const {
-  Tensor change = torch_.linear(drops_ ? torch_.dropout(x) : x, by.lora_a, inputs, rank_);
-  change = torch_.linear(change, by.lora_b, rank_, outputs);
+/// A dropout of 0 is a module, too.
+Tensor Adapters::change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
+                        const std::string& name) const {
+  const auto within = [&](const char* module_name, std::vector<int> parameters, const Tensor& input, const auto& code) {
+    const Submodule module{.name = name + module_name, .parameters = std::move(parameters)};
+    return torch_.leave(module, code(torch_.enter(module, input)));
+  };
+  const auto dropped = [&] {
+    return within(".lora_dropout", {}, x, [&](const Tensor& y) { return drops_ ? torch_.dropout(y) : y; });
+  };
+  const auto linear = [&](const char* module_name, int parameter, const Tensor& input, std::int64_t from,
+                          std::int64_t to) {
+    return within(module_name, {parameter}, input,
+                  [&](const Tensor& y) { return torch_.linear(y, parameter, from, to); });
+  };
+  Tensor change = linear(".lora_A", by.lora_a, dropped(), inputs, rank_);
+  change = linear(".lora_B", by.lora_b, change, rank_, outputs);
   return torch_.scale(change);
 }
 

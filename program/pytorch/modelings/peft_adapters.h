@@ -1,6 +1,8 @@
 // PEFT's LoRA around the linears of transformers' models (tuners/lora/layer.py).
 #pragma once
 
+#include <string>
+
 #include "program/pytorch/modelings/segment_reader.h"
 #include "program/pytorch/torch.h"
 
@@ -14,13 +16,15 @@ class Adapters {
  public:
   Adapters(Torch& torch, const Job& job);
 
-  /// A linear's `result` for x with what its adapter adds to it; the result itself where it has none.
-  Tensor added(Tensor result, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
-               std::int64_t outputs) const;
+  /// A linear's `result` for x with what its adapter adds to it; the result itself where it has none. `name`: of the
+  /// module around both.
+  Tensor added(Tensor result, const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
+               const std::string& name = "") const;
   /// The result of a linear in 4 bits, with what its adapter adds to it (tuners/lora/bnb.py).
   Tensor quantized(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) const;
-  /// What the adapter adds.
-  Tensor change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) const;
+  /// What the adapter adds; `name` as above.
+  Tensor change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
+                const std::string& name = "") const;
   /// Where layers are checkpointed over a frozen embedding (enable_input_require_grads).
   bool need_input_gradients() const { return need_input_gradients_; }
 

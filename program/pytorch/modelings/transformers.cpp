@@ -120,8 +120,8 @@ Tensor Transformers::embed(const Tensor& ids) {
                                                  "embed_scale, converted");
     embedded_ = torch_.multiply_by_constant(embedded_, scale);
   }
+  if (adapters_.need_input_gradients()) embedded_ = torch_.require_gradient(std::move(embedded_));  // the first hook
   embedded_ = torch_.leave(module, std::move(embedded_));
-  if (adapters_.need_input_gradients()) embedded_ = torch_.require_gradient(std::move(embedded_));
   return embedded_;
 }
 
@@ -183,9 +183,13 @@ Tensor Transformers::prepare(Tensor embedded, const Tensor& mask, const Tensor& 
 Tensor Transformers::linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
   if (torch_.is_quantized(by.weight)) return adapters_.quantized(x, by, inputs, outputs);
   const Submodule module = submodule({by.weight, by.bias});
-  const Tensor input = torch_.enter(module, x);
-  Tensor result = torch_.leave(module, torch_.linear(input, by.weight, inputs, outputs, by.bias));
-  return adapters_.added(std::move(result), x, by, inputs, outputs);
+  const auto plain = [&](const Tensor& y) {
+    return torch_.leave(module, torch_.linear(torch_.enter(module, y), by.weight, inputs, outputs, by.bias));
+  };
+  if (by.lora_a < 0) return plain(x);
+  const Submodule adapted{.name = module.name + " adapted", .parameters = {}};
+  const Tensor input = torch_.enter(adapted, x);
+  return torch_.leave(adapted, adapters_.added(plain(input), input, by, inputs, outputs, adapted.name));
 }
 
 /// Named after its place and its own parameters; -1: there is none.

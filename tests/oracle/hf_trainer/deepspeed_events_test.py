@@ -2,7 +2,7 @@
 
 `recorded` compares with deepspeed_events.json, which `record` writes. `live` and `record` rehearse with the libraries of $VRAMFIT_RECIPES_PYTHON
 (tests/rehearse/requirements-recipes.txt), or of the Python that runs this; if that lacks them, the test is skipped (exit code 77).
-`random COUNT SEED` draws jobs, as random_test.py does.
+`random COUNT SEED [lora]` draws jobs, as random_test.py does, some with adapters or all.
 The rank that is rehearsed is the one that the estimate is for: the one that keeps most gradients, or with offload the one that has the largest part of a parameter. It is found here from the
 library's own model. With ZeRO-3 all ranks allocate the same.
 """
@@ -87,6 +87,19 @@ FEW = [
     ZeroCase(**TINY, zero=1, ranks=4, overlap=True, bucket=5_000, accumulation=2),  # matrices are larger than the bucket
     ZeroCase(**TINY, zero=2, ranks=16, overlap=True, bucket=0, accumulation=2),
     ZeroCase(**TINY, zero=1, ranks=2, bucket=0),
+    # Adapters. Those of TINY stay whole under ZeRO-3, those of SMALL's feed-forwards don't with `auto`.
+    ZeroCase(**TINY, lora_rank=4, zero=2, ranks=2, bucket=3_000, accumulation=3, checkpointing="full", batch=2, tied=True),
+    ZeroCase(**TINY, lora_rank=4, zero=1, ranks=3, bucket=3_000, accumulation=2, family="qwen2", lora_dropout=0.1),
+    ZeroCase(**TINY, lora_rank=4, zero=1, ranks=64, checkpointing="full", lora_targets="q_proj,v_proj"),
+    ZeroCase(**TINY, lora_rank=4, zero=2, ranks=4, offload="optimizer", accumulation=2, checkpointing="full", bucket=3000),
+    ZeroCase(**TINY, lora_rank=4, zero=2, ranks=1, precision="fp16-mixed", frozen_dtype="fp16", optimizer="adamw:foreach", accumulation=2, checkpointing="full"),
+    ZeroCase(**TINY, lora_rank=4, zero=3, ranks=2, bucket=100_000, accumulation=2),
+    ZeroCase(**TINY, lora_rank=4, zero=3, ranks=1, precision="fp16-mixed", frozen_dtype="fp16", lora_targets="q_proj,v_proj"),
+    ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=4, checkpointing="full", lora_dropout=0.05),
+    ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=3, family="qwen2", tied=True, sizes="auto", bucket=0, accumulation=2),
+    ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=4, sizes=AT_ONCE, bucket=0, accumulation=2, checkpointing="full"),
+    ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=64, bucket=10_000),  # less than an adapter
+    ZeroCase(**SMALL, lora_rank=8, zero=3, ranks=3, serial=True, offload="params", family="qwen2", tied=True, sizes="auto", bucket=0, accumulation=2, checkpointing="full", attention="auto"),
     ZeroCase(**TINY, zero=2, ranks=3, overlap=True, offload="optimizer", bucket=30_000, accumulation=2),
 ]
 MORE = [
@@ -121,16 +134,33 @@ MORE += [ZeroCase(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, at
          for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
 
 
+MORE += [
+    ZeroCase(**TINY, lora_rank=4, zero=2, ranks=2, optimizer="adamw:deepspeed", overlap=True, bucket=3000, tied=True, clip=False),
+    ZeroCase(**TINY, lora_rank=4, zero=1, ranks=2, offload="optimizer", overlap=True, bucket=3000, accumulation=2),
+    ZeroCase(**SMALL, lora_rank=16, zero=2, ranks=8, checkpointing="full", lora_dropout=0.05, attention="auto", accumulation=2),
+    ZeroCase(**TINY, lora_rank=4, zero=3, ranks=2, offload="optimizer", accumulation=2, checkpointing="full", bucket=100_000),
+    ZeroCase(**TINY, lora_rank=4, zero=3, ranks=1, offload="params", precision="fp16-mixed", frozen_dtype="fp16", bucket=100_000),
+    ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=2, lora_targets="q_proj,v_proj", checkpointing="full",
+             sizes="max_live_parameters=20000000,max_reuse_distance=3000000,sub_group_size=100000,prefetch_bucket_size=6000000,param_persistence_threshold=0"),
+    ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=4, family="phi3", attention="auto", lora_dropout=0.1),
+    ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=4, family="gemma", tied=True, attention="auto", checkpointing="full", optimizer="adamw:deepspeed"),
+    ZeroCase(**SMALL, lora_rank=64, zero=3, ranks=3, bucket=60_002, family="qwen3", accumulation=3, tied=True, precision="fp16-mixed", frozen_dtype="fp16", checkpointing="full")]
+
+
 def groups_of(case):
-    """Numbers of elements of the parameters, in the optimizer's groups: the Trainer's has two, and DeepSpeed's own one."""
+    """Numbers of elements of the parameters that are trained, in the optimizer's groups: the Trainer's has two, and DeepSpeed's own one."""
     import torch
+    from peft import get_peft_model
+    from train import adapters_of
     from transformers import AutoConfig, AutoModelForCausalLM
     with tempfile.TemporaryDirectory() as folder, torch.device("meta"):
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config_file(case, folder)))
         model.tie_weights()
+        model = get_peft_model(model, adapters_of(case)) if case.lora_rank else model
+    trained = [p for p in model.parameters() if p.requires_grad]
     if case.optimizer == "adamw:deepspeed":
-        return [[p.numel() for p in model.parameters()]]
-    return [[p.numel() for p in model.parameters() if (p.dim() > 1) == is_matrix] for is_matrix in (True, False)]
+        return [[p.numel() for p in trained]]
+    return [[p.numel() for p in trained if (p.dim() > 1) == is_matrix] for is_matrix in (True, False)]
 
 
 def slices_of(case):
@@ -165,18 +195,28 @@ def drawn_sizes(draw):
     return ",".join(f"{key}={int(10 ** draw.uniform(3, 8)) % number}" for key, number in most.items() if draw.random() < 0.6)
 
 
-def drawn(seed):
+def with_adapters(case, seed, is_certain):
+    """The same with adapters, in some jobs; drawn apart from all else."""
+    draw = random.Random(f"deepspeed lora {seed}")
+    if draw.random() < 0.6 and not is_certain:
+        return case
+    return dataclasses.replace(case, lora_rank=draw.choice([1, 4, 8, 16, 64]), lora_dropout=draw.choice([0, 0, 0.1]), frozen_dtype=case.precision.removesuffix("-mixed"),
+                               lora_targets="all-linear" if case.family == "phi3" else draw.choice(["all-linear", "all-linear", "q_proj,v_proj", "down_proj"]))
+
+
+def drawn(seed, only=""):
     draw = random.Random(f"deepspeed {seed}")
     family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "granite"])
     precision = draw.choice(["bf16-mixed", "fp16-mixed"])
     card = draw.choice([*CARDS, *(WITHOUT_BF16 if precision == "fp16-mixed" else [])])
     zero = draw.choice([1, 2, 3, 3])
     own = {"serial": draw.random() < 0.3, "sizes": draw.choice(["", "auto", AT_ONCE, drawn_sizes(draw)])} if zero == 3 else {}
-    return ZeroCase(
+    case = ZeroCase(
         **sizes(draw, family), **own, family=family, precision=precision, card=card, zero=zero, ranks=draw.choice([1, 2, 3, 4, 7, 8, 16, 64]),
         bucket=draw.choice([500_000_000, 0, 2 * draw.randint(5_000, 50_000_000)]), offload=draw.choice(["none", "none", "optimizer", *(["params"] if zero == 3 else [])]), overlap=zero < 3 and draw.random() < 0.4, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3]),
         accumulation=draw.choice([1, 1, 2, 3, 5]), checkpointing=draw.choice(["none", "full"]), attention="auto" if card in WITHOUT_BF16 else draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:foreach", "adamw:deepspeed"]), clip=draw.random() < 0.8)
+    return with_adapters(case, seed, only == "lora")
 
 
 def other_bucket(case):
@@ -184,8 +224,8 @@ def other_bucket(case):
 
 
 DEEPSPEED = Comparison(
-    script=FOLDER / "deepspeed_events_test.py", case_type=ZeroCase, libraries=["deepspeed", "transformers", "torch", "accelerate"], are_optional=True, few=FEW, more=MORE,
-    warm=lambda: libraries("torch", "transformers", "accelerate"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
+    script=FOLDER / "deepspeed_events_test.py", case_type=ZeroCase, libraries=["deepspeed", "transformers", "torch", "accelerate", "peft"], are_optional=True, few=FEW, more=MORE,
+    warm=lambda: libraries("torch", "transformers", "accelerate", "peft"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
 
 
 def main(what, *numbers):
@@ -193,8 +233,9 @@ def main(what, *numbers):
         return DEEPSPEED.run(what, *numbers)
     if not with_libraries(DEEPSPEED.libraries):
         return SKIPPED
+    count, seed, *only = numbers
     with DEEPSPEED.warm() as warm:
-        return 1 if failures_of_drawn(*map(int, numbers), drawn, lambda case: rehearsed(case, warm)) else 0
+        return 1 if failures_of_drawn(int(count), int(seed), lambda drawn_seed: drawn(drawn_seed, *only), lambda case: rehearsed(case, warm)) else 0
 
 
 if __name__ == "__main__":

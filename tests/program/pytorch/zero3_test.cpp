@@ -19,6 +19,7 @@
 #include "program/not_modelled.h"
 #include "program/readers/check.h"
 #include "program/readers/host_bytes.h"
+#include "program/stages/adapters.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -146,6 +147,42 @@ TEST_CASE("what a forward and a backward use is gathered ahead, and in fewer col
   CHECK(later < first);
 }
 
+TEST_CASE("adapters stay fp32 beside a base in 16 bits, and their gradients are reduced in 16") {
+  for (const char* precision : {"bf16-mixed", "fp16-mixed"}) {
+    for (const char* offload : {"none", "optimizer", "params"}) {
+      for (const char* checkpointing : {"none", "full"}) {
+        for (const char* gpus : {"1xH100-80GB", "3xH100-80GB"}) {
+          CAPTURE(precision);
+          CAPTURE(offload);
+          CAPTURE(checkpointing);
+          CAPTURE(gpus);
+          const Cluster cluster = parse_cluster(gpus);
+          const Job job = zero3_job({{"method", "lora"},
+                                     {"precision", precision},
+                                     {"offload", offload},
+                                     {"checkpointing", checkpointing},
+                                     {"bucket_bytes", "200"},
+                                     {"grad_accum", "2"},
+                                     {"zero3_sizes", "param_persistence_threshold=0"}},
+                                    cluster);
+          require_rules(job, cluster);
+          const program::Program program = program::make_program({.graph = training_graph(testing::small_llama(), job),
+                                                                  .job = job,
+                                                                  .device = cluster.card.device,
+                                                                  .coords = {}});
+          CHECK(program::fault_of(program).value_or("") == "");
+          int converted = 0;
+          for (const program::Buffer& buffer : program.main.buffers) {
+            const std::string_view label = program.labels[static_cast<std::size_t>(buffer.label)];
+            converted += static_cast<int>(label.ends_with("large gradient, converted"));
+          }
+          CHECK(converted > 0);  // larger than the bucket
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("one GPU gathers and reduces nothing") {
   const program::Program program = zero3_program({}, "1xH100-80GB");
   for (const auto collective : {program::Collective::all_gather, program::Collective::all_reduce}) {
@@ -164,7 +201,7 @@ TEST_CASE("what ZeRO-3 has no rules for is refused by name") {
            {"offload", "optimizer+gradients", "--offload optimizer+gradients with --runtime deepspeed"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
            {"precision", "fp32", "--precision fp32"},
-           {"method", "lora", "--method lora"}}) {
+           {"method", "qlora", "--method qlora with --runtime deepspeed"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(zero3_job({{name, value}}, two), two), doctest::Contains(says.c_str()),
                          NotModelled);

@@ -18,6 +18,8 @@
 #include "program/not_modelled.h"
 #include "program/readers/check.h"
 #include "program/readers/host_bytes.h"
+#include "program/stages/adapters.h"
+#include "program/stages/trainable.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -134,12 +136,48 @@ TEST_CASE("what has no rules is refused by name") {
            {"precision", "bf16-pure",
             "--precision bf16-pure with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
            {"reduce_dtype", "fp32", "--reduce-dtype fp32 (DeepSpeed reduces in bf16: --reduce-dtype bf16)"},
-           {"method", "lora", "--method lora"},
+           {"method", "qlora", "--method qlora with --runtime deepspeed (--method lora is"},
            {"modeling", "trl", "--modeling trl"},
            {"storage_dtype", "bf16", "--storage-dtype bf16"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(asked({{name, value}}, two), two), doctest::Contains(says.c_str()), NotModelled);
   }
+}
+
+TEST_CASE("what is frozen under adapters is in no flat tensor, and a rank's partition is of adapters alone") {
+  const Cluster two = parse_cluster("2xH100-80GB");
+  for (const char* sharding : {"shard-grad-op", "shard-optimizer"}) {
+    CAPTURE(sharding);
+    const Settings settings{{"method", "lora"}, {"lora_rank", "4"}, {"sharding", sharding}};
+    const Job job = asked(settings, two);
+    require_rules(job, two);
+    const Graph graph = training_graph(testing::small_llama(), job);
+    const std::vector<bool> trained = trainable_parameters(graph, job);
+    std::int64_t elements = 0;
+    for (std::size_t p = 0; p < trained.size(); ++p) {
+      if (trained[p]) elements += element_count(graph.parameters[p]);
+    }
+    const program::Program program =
+        program::make_program({.graph = graph, .job = job, .device = two.card.device, .coords = {}});
+    CHECK(program::fault_of(program).value_or("") == "");
+    int flat = 0, partitions = 0;
+    for (const program::Buffer& buffer : program.main.buffers) {
+      const std::string& label = program.labels[static_cast<std::size_t>(buffer.label)];
+      if (label.starts_with("zero: weights of group")) {
+        ++flat;
+        CHECK(buffer.bytes.n == 2 * elements);
+      }
+      if (label.starts_with("zero: partition of group")) {
+        ++partitions;
+        CHECK(buffer.bytes.n == 4 * elements / 2);
+      }
+    }
+    CHECK(flat == 1);  // adapters are matrices
+    CHECK(partitions == 1);
+  }
+  CHECK_NOTHROW(require_rules(asked({{"method", "lora"}, {"frozen_dtype", "bf16"}}, two), two));
+  CHECK_THROWS_WITH_AS(require_rules(asked({{"method", "lora"}, {"frozen_dtype", "fp32"}}, two), two),
+                       doctest::Contains("DeepSpeed converts frozen weights to bf16"), NotModelled);
 }
 
 TEST_CASE("gradients are reduced in the model's own type, unless another one is asked for") {
@@ -218,7 +256,7 @@ TEST_CASE("overlapped reductions have a bucket more, and a stream of their own")
 TEST_CASE("of two reasons the one that no other stage would take away is given") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
-           {"method", "lora", "--method lora"}, {"precision", "fp32", "--precision fp32"}}) {
+           {"method", "qlora", "--method qlora"}, {"precision", "fp32", "--precision fp32"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(asked({{"sharding", "full-shard"}, {name, value}}, two), two),
                          doctest::Contains(says.c_str()), NotModelled);
