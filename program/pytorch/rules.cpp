@@ -71,6 +71,7 @@ bool is_optimizer_of_loop(const Job& job) {
   if (form == OptimizerImplementation::deepspeed) return job.runtime == Runtime::deepspeed;
   if (has_trainer(job)) return form != OptimizerImplementation::loop;
   const bool is_loop = form == OptimizerImplementation::loop, is_paged = form == OptimizerImplementation::paged;
+  if (form == OptimizerImplementation::torchao) return false;
   if (job.modeling == Modeling::accelerate)
     return !is_loop && (job.optimizer == "adamw" || job.optimizer == "adamw-8bit");
   return job.optimizer == "adamw" && !is_paged;
@@ -94,6 +95,12 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     const bool is_honoured =
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
+  }
+  if (job.optimizer == "adamw-4bit" && !has_optimizer(job) && has_trainer(job) && job.runtime == Runtime::pytorch) {
+    throw NotModelled(
+        fmt::format("--optimizer {} with --runtime {} (the Trainer's adamw_torch_4bit is: --optimizer "
+                    "adamw-4bit:torchao)",
+                    value("optimizer"), value("runtime")));
   }
   if (!has_optimizer(job) || !is_optimizer_of_loop(job)) refuse_field(job, "optimizer");
   require_checkpointing(job);
