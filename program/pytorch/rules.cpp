@@ -65,13 +65,14 @@ void require_card(const Job& job, const Cluster& cluster) {
 }
 
 /// A Trainer has no name for AdamW's for-loop, and alone makes transformers' Adafactor. Of torch's optimizers, AdamW in
-/// two of its forms was compared with traces, and bitsandbytes' AdamW around transformers' models.
+/// two of its forms was compared with traces, and bitsandbytes' AdamW around transformers' models; torchao's only under
+/// transformers' own Trainer.
 bool is_optimizer_of_loop(const Job& job) {
   const OptimizerImplementation form = job.optimizer_implementation;
   if (form == OptimizerImplementation::deepspeed) return job.runtime == Runtime::deepspeed;
+  if (form == OptimizerImplementation::torchao) return job.modeling == Modeling::transformers;
   if (has_trainer(job)) return form != OptimizerImplementation::loop;
   const bool is_loop = form == OptimizerImplementation::loop, is_paged = form == OptimizerImplementation::paged;
-  if (form == OptimizerImplementation::torchao) return false;
   if (job.modeling == Modeling::accelerate)
     return !is_loop && (job.optimizer == "adamw" || job.optimizer == "adamw-8bit");
   return job.optimizer == "adamw" && !is_paged;

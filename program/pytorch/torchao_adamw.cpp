@@ -2,7 +2,8 @@
 // in blocks of 256 for both (trainer_optimizer.py). Each parameter is updated by one function that torch.compile made
 // for its shape. What the function holds between its kernels is what Inductor of PyTorch 2.11 writes to memory, as
 // rehearsed: the scales of the blocks, the averages divided by them, and the codes of 4 bits before two are one byte.
-// Tuning of kernels that Inductor meets for the first time on a machine is left out.
+// Left out is how Inductor tunes kernels in the first update: it times those that it hasn't met on a machine, and a few
+// in every run.
 #include <cstdint>
 #include <string>
 

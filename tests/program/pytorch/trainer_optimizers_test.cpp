@@ -94,8 +94,6 @@ Bytes states_of_torchao(std::int64_t bits) {
 TEST_CASE("torchao's AdamW of 8 and 4 bits keeps averages of embeddings in codes, too, those of vectors as they are") {
   CHECK(states_of("adamw-8bit:torchao") == states_of_torchao(8));
   CHECK(states_of("adamw-4bit:torchao") == states_of_torchao(4));
-  CHECK(states_of("adamw_torch_8bit") == states_of_torchao(8));
-  CHECK(states_of("adamw_torch_4bit") == states_of_torchao(4));
   check_refused_in_torchtitan("adamw-8bit:torchao");
   check_refused_in_torchtitan("adamw-4bit:torchao");
 }
@@ -128,8 +126,10 @@ TEST_CASE("torchao's AdamW is refused by name where it has no rules, and what ha
   };
   CHECK(why(with_optimizer("transformers", "adamw-4bit"), "1xH100-80GB").find("--optimizer adamw-4bit:torchao") !=
         std::string::npos);
-  CHECK(why(with_optimizer("accelerate", "adamw-8bit:torchao"), "1xH100-80GB")
-            .starts_with("--optimizer adamw-8bit:torchao"));
+  for (const char* const modeling : {"accelerate", "trl"}) {
+    CHECK(why(with_optimizer(modeling, "adamw-8bit:torchao"), "1xH100-80GB")
+              .starts_with("--optimizer adamw-8bit:torchao"));
+  }
   Job sharded = with_optimizer("transformers", "adamw-8bit:torchao");
   job_field_named("runtime").set(sharded, "pytorch-fsdp2");
   CHECK(why(sharded, "2xH100-80GB").starts_with("--optimizer adamw-8bit:torchao with FSDP2"));
