@@ -255,6 +255,11 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
         "weights are flattened on the GPU (DeepSpeed does it in host memory where the card has no room for both "
         "copies, so that loading needs less there)");
   }
+  if (e.job.optimizer_implementation == OptimizerImplementation::torchao) {
+    e.assumptions.emplace_back(
+        "without the tuning of torchao's kernels in the first update (which needs up to as much as the card's L2 cache "
+        "has above the peak until then)");
+  }
   set_rank0_apart(e, graph, options.run);
   e.host_bytes = host_bytes_of_node(e, graph, options.run);
   judge_host_memory(e, options.run);

@@ -54,7 +54,7 @@ struct Coords {
 enum class BackwardPrefetch { pre, post, none };
 enum class ReduceFinish { early, end };
 enum class Accumulate { sharded, unsharded };
-enum class OptimizerImplementation { fused, foreach, loop, paged, deepspeed };
+enum class OptimizerImplementation { fused, foreach, loop, paged, deepspeed, torchao };
 enum class Load { each, rank0 };
 enum class KernelSource { libtorch, vramfit };
 enum class Attention { automatic, flash, efficient, cudnn, math };

@@ -134,6 +134,8 @@ class Mapping {
                                 Name{"adamw:paged", "paged_adamw_32bit", "PagedAdamW"},
                                 Name{"adamw-8bit:fused", "adamw_bnb_8bit", "AdamW8bit"},
                                 Name{"adamw-8bit:paged", "paged_adamw_8bit", "PagedAdamW8bit"},
+                                Name{"adamw-8bit:torchao", "adamw_torch_8bit", ""},
+                                Name{"adamw-4bit:torchao", "adamw_torch_4bit", ""},
                                 Name{"adafactor:fused", "adafactor", ""},
                                 Name{"sgd:fused", "sgd", "SGD"}};
     const std::string ours = job_field_named("optimizer").get(job_);

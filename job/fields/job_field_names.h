@@ -51,9 +51,9 @@ inline constexpr std::array kLoads{Named{"each", Load::each}, Named{"rank0", Loa
 inline constexpr std::array kAccumulates{Named{"sharded", Accumulate::sharded},
                                          Named{"unsharded", Accumulate::unsharded}};
 inline constexpr std::array kImplementations{
-    Named{"fused", OptimizerImplementation::fused}, Named{"foreach", OptimizerImplementation::foreach},
-    Named{"loop", OptimizerImplementation::loop}, Named{"paged", OptimizerImplementation::paged},
-    Named{"deepspeed", OptimizerImplementation::deepspeed}};
+    Named{"fused", OptimizerImplementation::fused},         Named{"foreach", OptimizerImplementation::foreach},
+    Named{"loop", OptimizerImplementation::loop},           Named{"paged", OptimizerImplementation::paged},
+    Named{"deepspeed", OptimizerImplementation::deepspeed}, Named{"torchao", OptimizerImplementation::torchao}};
 inline constexpr std::array kKernels{Named{"libtorch", KernelSource::libtorch},
                                      Named{"vramfit", KernelSource::vramfit}};
 inline constexpr std::array kAttentions{Named{"auto", Attention::automatic}, Named{"flash", Attention::flash},

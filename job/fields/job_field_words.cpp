@@ -69,6 +69,8 @@ constexpr std::array kWords{
     Word{"optimizer", "adamw-fused", "adamw:fused"},
     Word{"optimizer", "adamw-torch", "adamw:foreach"},
     Word{"optimizer", "adamw-bnb-8bit", "adamw-8bit:fused"},
+    Word{"optimizer", "adamw-torch-8bit", "adamw-8bit:torchao"},
+    Word{"optimizer", "adamw-torch-4bit", "adamw-4bit:torchao"},
     Word{"optimizer", "paged-adamw-8bit", "adamw-8bit:paged"},
     Word{"optimizer", "pagedadamw8bit", "adamw-8bit:paged"},
     Word{"optimizer", "paged-adamw-32bit", "adamw:paged"},

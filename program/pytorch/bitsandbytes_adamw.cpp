@@ -77,6 +77,7 @@ void step(Torch& torch, Wrapper& wrapper, Form form) {
 }  // namespace
 
 void adamw_8bit_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype /*state*/) {
+  if (implementation == OptimizerImplementation::torchao) return torchao_adamw_step(torch, wrapper, 8);
   step(torch, wrapper, {.has_8bit = true, .is_paged = implementation == OptimizerImplementation::paged});
 }
 

@@ -22,8 +22,15 @@ void adamw_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implemen
 void paged_adamw_step(Torch& torch, Wrapper& wrapper);
 
 /// Likewise with averages of 8 bits (adamw_bnb_8bit, paged_adamw_8bit): fp32 for embeddings and for what has fewer than
-/// 4096 elements. Only what is paged is in managed memory; scales never are. Takes no dtype.
+/// 4096 elements. Only what is paged is in managed memory; scales never are. torchao: torchao_adamw_step. Takes no
+/// dtype.
 void adamw_8bit_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
+
+/// torchao's AdamW with averages of 8 or 4 `bits`, as the Trainer makes it (adamw_torch_8bit, adamw_torch_4bit): in the
+/// parameters' dtype for what has fewer than 4096 elements or isn't whole blocks of 256. The largest parameter decides
+/// what a step needs beside states, 8 or 24 bytes for each of its elements, as only one is updated at a time.
+void torchao_adamw_step(Torch& torch, Wrapper& wrapper, std::int64_t bits);
+void adamw_4bit_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 
 /// transformers' Adafactor. Throws NotModelled for matrices whose reductions are made in parts.
 void transformers_adafactor_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);

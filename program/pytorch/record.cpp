@@ -36,6 +36,7 @@ class Trainer {
     enter(Phase::load);
     wrapper_->load();
     model_->load();
+    loop_->prepare();
     train(Section::Steps::first);
     train(Section::Steps::later);
     sections_.back().end = position();

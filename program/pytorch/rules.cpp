@@ -65,10 +65,12 @@ void require_card(const Job& job, const Cluster& cluster) {
 }
 
 /// A Trainer has no name for AdamW's for-loop, and alone makes transformers' Adafactor. Of torch's optimizers, AdamW in
-/// two of its forms was compared with traces, and bitsandbytes' AdamW around transformers' models.
+/// two of its forms was compared with traces, and bitsandbytes' AdamW around transformers' models; torchao's only under
+/// transformers' own Trainer.
 bool is_optimizer_of_loop(const Job& job) {
   const OptimizerImplementation form = job.optimizer_implementation;
   if (form == OptimizerImplementation::deepspeed) return job.runtime == Runtime::deepspeed;
+  if (form == OptimizerImplementation::torchao) return job.modeling == Modeling::transformers;
   if (has_trainer(job)) return form != OptimizerImplementation::loop;
   const bool is_loop = form == OptimizerImplementation::loop, is_paged = form == OptimizerImplementation::paged;
   if (job.modeling == Modeling::accelerate)
@@ -94,6 +96,12 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     const bool is_honoured =
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
+  }
+  if (job.optimizer == "adamw-4bit" && !has_optimizer(job) && has_trainer(job) && job.runtime == Runtime::pytorch) {
+    throw NotModelled(
+        fmt::format("--optimizer {} with --runtime {} (the Trainer's adamw_torch_4bit is: --optimizer "
+                    "adamw-4bit:torchao)",
+                    value("optimizer"), value("runtime")));
   }
   if (!has_optimizer(job) || !is_optimizer_of_loop(job)) refuse_field(job, "optimizer");
   require_checkpointing(job);

@@ -287,6 +287,11 @@ constexpr std::array<std::string_view, 10> kWithAdapters{"wrap",         "wrap_e
 void require_accelerate(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
+  if (job.optimizer_implementation == OptimizerImplementation::torchao) {
+    if (!has_trainer(job)) refuse_field(job, "optimizer");
+    throw NotModelled(
+        fmt::format("--optimizer {} with FSDP2 (on one GPU and with --sharding no-shard it is)", value("optimizer")));
+  }
   // Rehearsed: Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor; bitsandbytes' updates
   // have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both kinds of tensors themselves.
   if (job.optimizer == "adafactor" || job.optimizer == "adamw-8bit" || is_paged) {

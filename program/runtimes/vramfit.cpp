@@ -34,11 +34,13 @@ void require_sums(const Job& job) {
 /// well, as LibTorch's fused kernels want it, but for optimizers that say otherwise.
 void require_optimizer(const Job& job, const Cluster& cluster) {
   if (!has_optimizer(job)) {
-    const bool is_deepspeed = job.optimizer_implementation == OptimizerImplementation::deepspeed;
+    const OptimizerImplementation form = job.optimizer_implementation;
     throw NotModelled(fmt::format(
         "--optimizer {} ({}; the engine updates a unit by one kernel without temporaries: use {}:fused)",
         job_field_named("optimizer").get(job),
-        is_deepspeed ? "--stack deepspeed has it" : "PyTorch's runtimes have that form, as --runtime pytorch-fsdp2",
+        form == OptimizerImplementation::deepspeed ? "--stack deepspeed has it"
+        : form == OptimizerImplementation::torchao ? "--stack transformers has it"
+                                                   : "PyTorch's runtimes have that form, as --runtime pytorch-fsdp2",
         job.optimizer));
   }
   if (cluster.is_cpu() && offload_of(job).paged_states) {

@@ -14,11 +14,18 @@ struct Name {
 
 // transformers 5.23, training_args.py, OptimizerNames; those that have the same states and updates here.
 constexpr std::array kOptimizers{
-    Name{"adamw_torch_fused", "adamw:fused"}, Name{"adamw_torch", "adamw:foreach"},
-    Name{"adamw_hf", "adamw:foreach"},        Name{"adamw_bnb_8bit", "adamw-8bit:fused"},
-    Name{"adamw_8bit", "adamw-8bit:fused"},   Name{"paged_adamw", "adamw:paged"},
-    Name{"paged_adamw_32bit", "adamw:paged"}, Name{"paged_adamw_8bit", "adamw-8bit:paged"},
-    Name{"adafactor", "adafactor:fused"},     Name{"sgd", "sgd:fused"},
+    Name{"adamw_torch_fused", "adamw:fused"},
+    Name{"adamw_torch", "adamw:foreach"},
+    Name{"adamw_hf", "adamw:foreach"},
+    Name{"adamw_bnb_8bit", "adamw-8bit:fused"},
+    Name{"adamw_8bit", "adamw-8bit:fused"},
+    Name{"paged_adamw", "adamw:paged"},
+    Name{"paged_adamw_32bit", "adamw:paged"},
+    Name{"paged_adamw_8bit", "adamw-8bit:paged"},
+    Name{"adafactor", "adafactor:fused"},
+    Name{"sgd", "sgd:fused"},
+    Name{"adamw_torch_8bit", "adamw-8bit:torchao"},
+    Name{"adamw_torch_4bit", "adamw-4bit:torchao"},
 };
 
 constexpr std::array kAttentions{

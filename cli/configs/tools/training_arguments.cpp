@@ -39,6 +39,17 @@ void read_fsdp_config(const Setting& setting, Draft& draft) {
 
 void read_tf32(const Setting& setting, Draft& draft) { draft.ignore(setting, "no memory depends on it"); }
 
+/// "block_size=128, bf16_stochastic_round=True": only torchao's AdamW has these, and needs other memory with them.
+void read_optimizer_arguments(const Setting& setting, Draft& draft) {
+  const std::string said = setting.text();
+  const bool is_of_torchao = said.find("block_size") != std::string::npos || said.find("_round") != std::string::npos;
+  if (is_of_torchao) {
+    draft.not_modelled(setting, "other blocks of averages, or stochastic rounding");
+  } else {
+    draft.ignore(setting, "no memory depends on it");
+  }
+}
+
 constexpr std::array kKeys{
     KeyRow{"per_device_train_batch_size", read_count<kMicroBatch>},
     KeyRow{"per_gpu_train_batch_size", read_count<kMicroBatch>},
@@ -50,6 +61,7 @@ constexpr std::array kKeys{
     KeyRow{"bf16", read_bf16},
     KeyRow{"fp16", read_fp16},
     KeyRow{"optim", read_hf_optimizer},
+    KeyRow{"optim_args", read_optimizer_arguments},
     KeyRow{"fsdp", read_fsdp_switch},
     KeyRow{"fsdp_config", read_fsdp_config},
     KeyRow{"deepspeed", read_deepspeed},
@@ -73,7 +85,7 @@ constexpr std::array kIgnored{
     IgnoredKeys{"gradients are clipped in an estimate", "max_grad_norm"},
     IgnoredKeys{"no memory depends on it",
                 "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_type "
-                "lr_scheduler_kwargs warmup_steps warmup_ratio optim_args weight_decay adam_beta1 adam_beta2 "
+                "lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 "
                 "adam_epsilon average_tokens_across_devices seed data_seed full_determinism fp16_opt_level "
                 "torch_compile_backend torch_compile_mode liger_kernel_config"},
     IgnoredKeys{"what is logged, and where",

@@ -90,6 +90,7 @@ void AcceleratorLoop::step() {
     step_optimizer();
   }
   if (scales_loss()) scaler_.update(torch());
+  schedule();
   parts_.wrapper.zero_gradients();
 }
 

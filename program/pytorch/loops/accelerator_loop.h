@@ -52,6 +52,9 @@ class AcceleratorLoop : public Loop {
   Tensor shifted(const Tensor& labels, Tensor& padded);
   /// Whether the optimizer is asked on the card to skip an update (its _step_supports_amp_scaling): only PyTorch's
   /// fused.
+  /// The learning rate of the next step, where that is on the card.
+  virtual void schedule() {}
+
   bool skips_on_card() const {
     return parts_.job.optimizer == "adamw" && parts_.job.optimizer_implementation == OptimizerImplementation::fused;
   }

@@ -29,6 +29,34 @@ void TrainerLoop::update() {
 // Where Python gives a name to another tensor of the same size and lets go of the one before, the one before stays
 // here and the other is let go of: a program must leave the same buffers after each step.
 
+/// A number for each group of the optimizer: weights that decay, and others, of which there may be none.
+std::vector<Tensor> TrainerLoop::rates(const char* what) {
+  constexpr int kGroups = 2;
+  std::vector<Tensor> made;
+  for (int i = 0; i < kGroups; ++i) {
+    made.push_back(heap().make(1, Dtype::f32, Category::optimizer_state, what));
+    heap().run("aten::clone", {writes(made.back())});
+  }
+  return made;
+}
+
+/// torchao's optimizers have learning rates as tensors, which accelerate moves to the card (optimizer.py).
+void TrainerLoop::prepare() {
+  if (!has_rates_on_card()) return;
+  const Scope scope(heap(), "learning rates");
+  for (const char* const what : {"now", "at first", "of the schedule", "last"}) {
+    for (Tensor& rate : rates(what)) rates_.push_back(std::move(rate));
+  }
+}
+
+/// LambdaLR.step (torch/optim/lr_scheduler.py)
+void TrainerLoop::schedule() {
+  if (!has_rates_on_card()) return;
+  const Scope scope(heap(), "learning rates");
+  const std::vector<Tensor> scheduled = rates("scheduled");
+  const std::vector<Tensor> copies = rates("last, copied");
+}
+
 /// get_batch_samples: all micro-batches of the step, then how many labels count in them.
 void TrainerLoop::begin_step() {
   std::vector<Inputs> batches;

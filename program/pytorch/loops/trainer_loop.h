@@ -13,6 +13,7 @@ class TrainerLoop : public AcceleratorLoop {
  public:
   using AcceleratorLoop::AcceleratorLoop;
 
+  void prepare() override;
   void micro_batch(Place place) override;
   void update() override;
 
@@ -30,7 +31,11 @@ class TrainerLoop : public AcceleratorLoop {
   void begin_step();
   Tensor counted_labels(const std::vector<Inputs>& batches);
   void look_at_loss();
+  void schedule() override;
+  bool has_rates_on_card() const { return parts_.job.optimizer_implementation == OptimizerImplementation::torchao; }
+  std::vector<Tensor> rates(const char* what);
 
+  std::vector<Tensor> rates_;
   std::vector<Inputs> batches_;
   std::size_t next_ = 0;
   Tensor items_, loss_, norm_;

@@ -46,6 +46,17 @@ TEST_CASE("accelerate's file and the Trainer's are one job, in either order") {
   CHECK(value_of(job, "micro_batch") == "2");
 }
 
+TEST_CASE("the Trainer's AdamW of torchao is read; other blocks than its own are not modelled") {
+  const TemporaryDirectory place;
+  const auto imported = [&](const std::string& more) {
+    return import_configs({place.write("train.yaml", kTrainer + more)});
+  };
+  CHECK(value_of(imported("optim: adamw_torch_8bit\n"), "optimizer") == "adamw-8bit:torchao");
+  CHECK(value_of(imported("optim: adamw_torch_4bit\n"), "optimizer") == "adamw-4bit:torchao");
+  CHECK(says(imported("optim: adamw_torch_4bit\noptim_args: block_size=128\n").unmodelled, "optim_args", "blocks"));
+  CHECK(!says(imported("optim: adamw_torch_4bit\noptim_args: weight=1\n").unmodelled, "optim_args", ""));
+}
+
 TEST_CASE("a setting takes the place of an assumption, whichever file is read first") {
   const TemporaryDirectory place;
   const std::string trainer = place.write("train.yaml", kTrainer);

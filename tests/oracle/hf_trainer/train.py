@@ -21,7 +21,7 @@ from event_log import EventLog, peaks  # noqa: E402
 
 
 OPTIMIZERS = {"adamw:fused": "adamw_torch_fused", "adamw:foreach": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit",
-              "adamw:deepspeed": "adamw_torch", "adafactor": "adafactor", "adamw:paged": "paged_adamw_32bit", "adamw-8bit:paged": "paged_adamw_8bit"}
+              "adamw:deepspeed": "adamw_torch", "adafactor": "adafactor", "adamw-8bit:torchao": "adamw_torch_8bit", "adamw-4bit:torchao": "adamw_torch_4bit", "adamw:paged": "paged_adamw_32bit", "adamw-8bit:paged": "paged_adamw_8bit"}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 

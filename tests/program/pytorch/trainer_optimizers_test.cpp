@@ -1,8 +1,10 @@
 // States of optimizers that the Trainer takes from other libraries than PyTorch.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -28,13 +30,17 @@ Job with_optimizer(const char* modeling, const char* optimizer) {
   return job;
 }
 
-/// What the Trainer's optimizer keeps.
-Bytes states_of(const char* optimizer) {
+program::Program program_with(const char* optimizer) {
   const Cluster cluster = parse_cluster("1xH100-80GB");
   std::vector<std::string> notes;
   const Job job = resolve_job(with_optimizer("transformers", optimizer), testing::small_llama(), cluster, notes);
-  const program::Program made = program::make_program(
+  return program::make_program(
       {.graph = build_graph(testing::small_llama(), {}), .job = job, .device = cluster.card.device, .coords = {}});
+}
+
+/// What the Trainer's optimizer keeps.
+Bytes states_of(const char* optimizer) {
+  const program::Program made = program_with(optimizer);
   Bytes states;
   for (const program::Buffer& buffer : made.main.buffers) {
     if (buffer.category == Category::optimizer_state) states += buffer.bytes;
@@ -71,6 +77,66 @@ TEST_CASE(
   CHECK(quantized > other);
   CHECK(states_of("adamw-8bit") == Bytes{2 * quantized + 8 * other + 8 * scales + 2048});
   check_refused_in_torchtitan("adamw-8bit");
+}
+
+/// Averages of torchao's AdamW with `bits`, of bf16 parameters: codes, a scale for every 256 and a table for each, or
+/// plain; and twelve learning rates.
+Bytes states_of_torchao(std::int64_t bits) {
+  Bytes both;
+  for (const Parameter& parameter : build_graph(testing::small_llama(), {}).parameters) {
+    const std::int64_t elements = element_count(parameter), codes = std::int64_t{1} << bits;
+    const bool is_quantized = elements >= 4096 && elements % 256 == 0;
+    both += Bytes{2 * (is_quantized ? elements * bits / 8 + 4 * (elements / 256 + codes) : 2 * elements)};
+  }
+  return both + Bytes{std::int64_t{4} * 12};
+}
+
+TEST_CASE("torchao's AdamW of 8 and 4 bits keeps averages of embeddings in codes, too, those of vectors as they are") {
+  CHECK(states_of("adamw-8bit:torchao") == states_of_torchao(8));
+  CHECK(states_of("adamw-4bit:torchao") == states_of_torchao(4));
+  check_refused_in_torchtitan("adamw-8bit:torchao");
+  check_refused_in_torchtitan("adamw-4bit:torchao");
+}
+
+TEST_CASE("torchao's AdamW works on one parameter at a time: 8 bytes for each of its elements, and 24 with 4 bits") {
+  std::int64_t largest = 0;
+  for (const Parameter& parameter : build_graph(testing::small_llama(), {}).parameters) {
+    largest = std::max(largest, element_count(parameter));
+  }
+  for (const auto& [optimizer, bytes] : {std::pair{"adamw-8bit:torchao", 8}, {"adamw-4bit:torchao", 24}}) {
+    const program::Program made = program_with(optimizer);
+    Bytes all;
+    for (const char* const what :
+         {"exp_avg in blocks", "exp_avg_sq in blocks", "codes of exp_avg", "codes of exp_avg_sq"}) {
+      Bytes most;
+      for (const program::Buffer& buffer : made.main.buffers) {
+        if (made.labels[static_cast<std::size_t>(buffer.label)] == fmt::format("adamw: {}", what)) {
+          most = std::max(most, buffer.bytes);
+        }
+      }
+      all += most;
+    }
+    CHECK(all == Bytes{bytes * largest});
+  }
+}
+
+TEST_CASE("torchao's AdamW is refused by name where it has no rules, and what has them is named") {
+  const auto why = [](Job job, const char* gpus) {
+    return estimate(testing::small_llama(), job, parse_cluster(gpus), {.suggestions = false}).why;
+  };
+  CHECK(why(with_optimizer("transformers", "adamw-4bit"), "1xH100-80GB").find("--optimizer adamw-4bit:torchao") !=
+        std::string::npos);
+  for (const char* const modeling : {"accelerate", "trl"}) {
+    CHECK(why(with_optimizer(modeling, "adamw-8bit:torchao"), "1xH100-80GB")
+              .starts_with("--optimizer adamw-8bit:torchao"));
+  }
+  Job sharded = with_optimizer("transformers", "adamw-8bit:torchao");
+  job_field_named("runtime").set(sharded, "pytorch-fsdp2");
+  CHECK(why(sharded, "2xH100-80GB").starts_with("--optimizer adamw-8bit:torchao with FSDP2"));
+  Job own = unresolved_job();
+  job_field_named("optimizer").set(own, "adamw-8bit:torchao");
+  job_field_named("runtime").set(own, "vramfit");
+  CHECK(why(own, "1xH100-80GB").find("--stack transformers has it") != std::string::npos);
 }
 
 }  // namespace
