@@ -19,7 +19,7 @@ from parts import run_part
 
 HYPER = reference.Hyper(optimizer="sgd", lr=0.05, steps=6)
 FLAGS = ("--gradient-dtype", "fp8")
-CLOSE = 1e-3   # of norms: ten times what the other rounding of one sum in a thousand comes to, a thirtieth of FP8's own error
+CLOSE = 1e-3   # of norms: ten times what the other rounding of one sum in a thousand comes to, a tenth of FP8's own error at least
 
 
 def rounded(x, dtype=torch.float8_e4m3fn, scaled=True):

@@ -35,7 +35,8 @@ void add(Kept& kept, const at::Tensor& gradient, bool by_calls) {
   add_to_fp8_gradient_by_calls(gradient, kept.codes, kept.scale, scratch);
 }
 
-at::Tensor random(std::int64_t elements) { return at::randn({elements}) * at::exp2(at::randn({elements}) * 4); }
+/// Of many sizes, all of them within fp16.
+at::Tensor random(std::int64_t elements) { return at::randn({elements}) * at::exp2(at::randn({elements}) * 2); }
 
 Job job_with(const std::string& sharding, int ranks, const std::vector<std::pair<std::string, std::string>>& fields) {
   Job job = testing::small_job(sharding, ranks);
@@ -43,17 +44,19 @@ Job job_with(const std::string& sharding, int ranks, const std::vector<std::pair
   return job;
 }
 
-/// Losses differ from those with whole gradients, but by little.
+/// Losses differ from those with whole gradients, but by little: in small steps, in which a difference doesn't grow.
 void check_trains(Job job) {
   constexpr int kSteps = 6;
+  TrainOptions options = testing::options_of(kSteps);
+  options.optimizer.learning_rate = 1e-3;
   CAPTURE(job_as_flags(job, Job{}));
-  const testing::Trained whole = testing::train(job, kSteps);
+  const testing::Trained whole = testing::train(job, kSteps, options);
   job.gradient_dtype = Dtype::f8_e4m3;
-  const testing::Trained kept = testing::train(job, kSteps);
+  const testing::Trained kept = testing::train(job, kSteps, options);
   CHECK(kept.norms != whole.norms);
   CHECK(kept.losses.front() == whole.losses.front());
   testing::check_close(kept.norms, whole.norms, 0.05);
-  testing::check_close(kept.losses, whole.losses, 0.02);
+  testing::check_close(kept.losses, whole.losses, 0.01);
 }
 
 }  // namespace
