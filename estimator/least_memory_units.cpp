@@ -81,9 +81,7 @@ class UnitSums {
   }
 
   /// Between reductions; those that leave for host memory are on the card only on their way.
-  Bytes shard_of(const Unit& unit) const {
-    return offload_.gradients ? Bytes{} : unit.trainable_elements * dtype_bytes(unit.gradient);
-  }
+  Bytes shard_of(const Unit& unit) const { return offload_.gradients ? Bytes{} : gradient_bytes(unit); }
   Bytes whole(int unit) const {
     const Unit& u = layout_.units[at(unit)];
     return u.gathered_is_shard ? Bytes{} : u.gathered_elements * dtype_bytes(u.compute);

@@ -97,10 +97,15 @@ enum class Kernel : std::uint8_t {
   add,          // the same, added
   add_whole,    // gradient of `parameter` -> its place in the gradient shard of `unit`, added
   add_own,      // likewise, from this rank's slice of the whole gradient
-  forward,      // of `op`: inputs, weights, outputs
-  backward,     // of `op`: saved inputs, saved outputs, gradients of outputs, weights; gradients of inputs, of weights
-  add_loss,     // loss of a micro-batch -> loss of the step
-  norm_begin,   // gradient norm
+  // Gradient of `parameter`, whole or this rank's slice of it; codes and scale of what is kept of it in FP8, to which
+  // it is added; on GPUs what that works in.
+  add_fp8,
+  sum_fp8,   // of `unit`: codes and scales of all replicas -> codes and scales of their sum; on GPUs what that works in
+  read_fp8,  // of `unit`: codes and scales of gradients in FP8, the shard of the others -> all as one shard
+  forward,   // of `op`: inputs, weights, outputs
+  backward,  // of `op`: saved inputs, saved outputs, gradients of outputs, weights; gradients of inputs, of weights
+  add_loss,  // loss of a micro-batch -> loss of the step
+  norm_begin,  // gradient norm
   // `times` parts of kNormPart elements of a gradient shard -> gradient norm; on GPUs, the norm of a part
   norm_parts,
   norm_rest,  // the elements after those parts, likewise; on CPU ranks, all

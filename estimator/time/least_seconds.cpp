@@ -18,6 +18,7 @@
 #include "program/lowering/update.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/fp8_gradients.h"
 #include "program/stages/trainable.h"
 #include "program/stages/wrapping.h"
 
@@ -233,10 +234,11 @@ class LeastSeconds::UnitsMaker {
     }
   }
 
-  /// Sums over replicas come in buckets, which takes longer than one of all gradients.
+  /// Sums over replicas come in buckets, which takes longer than one of all gradients. Those of gradients in FP8 are
+  /// left out.
   void sum_over_ranks(Units& result) const {
     Bytes bytes;
-    for (const Unit& unit : layout_.units) bytes += unit.trainable_elements * dtype_bytes(unit.gradient);
+    for (const Unit& unit : layout_.units) bytes += gradient_shard_elements(unit) * dtype_bytes(unit.gradient);
     const auto all_reduce = [&](program::Axis axis, Bytes of) {
       const program::Start start{
           .collective = program::Collective::all_reduce, .axis = axis, .accesses = {}, .bytes = of};
@@ -251,6 +253,10 @@ class LeastSeconds::UnitsMaker {
   void clip(Units& result) const {
     if (host_.offload().gradients) return;
     for (const Unit& unit : layout_.units) {
+      if (unit.fp8_gradients > 0) {
+        const Work reading = work_of_fp8_reading(unit, is_cuda_ ? DeviceKind::cuda : DeviceKind::cpu);
+        result.clip.runs.then(timer_.kernels_of(reading));
+      }
       for (const program::SquaresCalls& calls : program::calls_of_squares(unit.trainable_elements, is_cuda_)) {
         if (calls.elements == 0 || calls.times == 0) continue;
         result.clip.runs.then(timer_.kernels_of(program::work_of_squares(calls.elements, unit.gradient), calls.times));

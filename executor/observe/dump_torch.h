@@ -32,14 +32,10 @@ class SafetensorsWriter {
   ResultFile file_;
 };
 
-/// Which flat tensor of a unit a parameter's part is written from: its shard, or the gradient shard.
-using FlatOf = const at::Tensor& (*)(const UnitState& unit, const UnitParameter& p);
-inline constexpr FlatOf kShard = [](const UnitState& unit, const UnitParameter& p) -> const at::Tensor& {
-  return unit.shard(p);
-};
-inline constexpr FlatOf kGradientShard = [](const UnitState& unit, const UnitParameter& /*p*/) -> const at::Tensor& {
-  return unit.gradient_shard();
-};
+/// Which flat tensor of a unit a parameter's part is written from: its shard, or its gradients.
+using FlatOf = at::Tensor (*)(const UnitState& unit, const UnitParameter& p);
+inline constexpr FlatOf kShard = [](const UnitState& unit, const UnitParameter& p) { return unit.shard(p); };
+inline constexpr FlatOf kGradients = [](const UnitState& unit, const UnitParameter& /*p*/) { return unit.gradients(); };
 
 /// Writes the parameters (or gradients) of all units to `path` on rank 0; a collective call. Trainable ones only
 /// when `trainable_only`. A tensor that isn't there is written as zeros.

@@ -1,6 +1,8 @@
 #include "executor/sharding/unit_state_torch.h"
 
+#include "executor/training/fp8_gradients_torch.h"
 #include "executor/training/program_runner_torch.h"
+#include "executor/training/tensor_torch.h"
 
 namespace vramfit {
 
@@ -15,9 +17,23 @@ const at::Tensor* tensor_of(const ProgramRunner& runner, int buffer) {
 }  // namespace
 
 UnitState::UnitState(const Unit& unit, const Precision& precision, const Buffers& buffers, const ProgramRunner& runner)
-    : unit_(&unit), precision_(&precision), gradient_shard_(tensor_of(runner, buffers.gradient_shard)) {
+    : unit_(&unit),
+      precision_(&precision),
+      gradient_shard_(tensor_of(runner, buffers.gradient_shard)),
+      fp8_gradients_(tensor_of(runner, buffers.fp8_gradients)),
+      fp8_scales_(tensor_of(runner, buffers.fp8_scales)) {
   for (const int buffer : buffers.shards) shards_.push_back(tensor_of(runner, buffer));
   for (const int buffer : buffers.states) states_.push_back(tensor_of(runner, buffer));
+}
+
+at::Tensor UnitState::gradients() const {
+  if (!fp8_gradients_->defined()) return *gradient_shard_;
+  const at::Tensor all = allocate_tensor({unit_->trainable_elements}, unit_->gradient,
+                                         {fp8_gradients_->device(), Category::temporaries, "gradients to dump"});
+  const UnitGradients gradients{.codes = *fp8_gradients_, .scales = *fp8_scales_, .shard = *gradient_shard_};
+  all.is_cpu() ? read_fp8_gradients_on_cpu(*unit_, gradients, all)
+               : read_fp8_gradients_by_calls(*unit_, gradients, all);
+  return all;
 }
 
 at::Tensor UnitState::slice(const at::Tensor& flat, const UnitParameter& p) {
@@ -38,7 +54,13 @@ std::vector<UnitState::Buffers> unit_buffers(const program::Program& program, co
     const std::uint32_t count = run->accesses.count;
     // One that is sent to the host for its update is whole on the card; parts that are added up there are whole there.
     const bool is_update = run->kernel == program::Kernel::update;
-    if (is_update && (unit.gradient_shard < 0 || !is_staging(operand(1)))) unit.gradient_shard = operand(1);
+    const bool has_fp8 = unit.fp8_gradients >= 0;  // of which the update gets numbers
+    if (is_update && !has_fp8 && (unit.gradient_shard < 0 || !is_staging(operand(1)))) unit.gradient_shard = operand(1);
+    if (run->kernel == program::Kernel::read_fp8) {
+      unit.fp8_gradients = operand(0);
+      unit.fp8_scales = operand(1);
+      unit.gradient_shard = operand(2);
+    }
     if (run->kernel == program::Kernel::copy && is_staging(operand(1))) unit.gradient_shard = operand(0);
     for (std::uint32_t i = 0; run->kernel == program::Kernel::load_shard && i + 1 < count; ++i) {
       unit.shards.push_back(operand(i));

@@ -18,7 +18,7 @@ class UnitState {
  public:
   struct Buffers {
     std::vector<int> shards, states;  // of the main list
-    int gradient_shard = -1;
+    int gradient_shard = -1, fp8_gradients = -1, fp8_scales = -1;
   };
   /// `runner` must outlive it.
   UnitState(const Unit& unit, const Precision& precision, const Buffers& buffers, const ProgramRunner& runner);
@@ -31,8 +31,9 @@ class UnitState {
   const at::Tensor& shard(const UnitParameter& p) const { return *shards_[static_cast<std::size_t>(p.storage)]; }
   /// The optimizer's, in the order of its row (program/optimizers); none when nothing is trained.
   const std::vector<const at::Tensor*>& states() const { return states_; }
-  /// Undefined until the step's first gradient.
-  const at::Tensor& gradient_shard() const { return *gradient_shard_; }
+  /// Of all that is trained: the gradient shard; where some are kept in FP8, numbers made of them, in a tensor of its
+  /// own. Undefined until the step's first gradient.
+  at::Tensor gradients() const;
   /// A parameter's part of a flat shard tensor, rows_per_rank rows of it.
   static at::Tensor slice(const at::Tensor& flat, const UnitParameter& p);
   /// That part of its shard.
@@ -41,7 +42,7 @@ class UnitState {
  private:
   const Unit* unit_;
   const Precision* precision_;
-  const at::Tensor* gradient_shard_;
+  const at::Tensor *gradient_shard_, *fp8_gradients_, *fp8_scales_;
   std::vector<const at::Tensor*> shards_, states_;
 };
 

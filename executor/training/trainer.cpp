@@ -20,6 +20,7 @@
 #include "executor/sharding/unit_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "executor/training/clipping_torch.h"
+#include "executor/training/fp8_gradients_torch.h"
 #include "executor/training/gradient_mask_torch.h"
 #include "executor/training/input_staging_torch.h"
 #include "executor/training/learning_rate.h"
@@ -134,6 +135,7 @@ Trainer::State::State(const TrainInputs& inputs)
   }
   add_load_runs();
   add_unit_runs(runner);
+  add_fp8_gradient_runs(runner, layout);
   add_step_runs();
   add_save_runs();
   runner.on_mark = [this](const program::Mark& mark) { this->mark(mark); };
@@ -359,7 +361,7 @@ void Trainer::State::mask(Operands& operands) {
 void Trainer::State::gradients_ready() {
   if (std::exchange(gradients_are_ready, true)) return;
   if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
-  dump(kGradientShard, true, fmt::format("gradients-step{}.safetensors", facts.step),
+  dump(kGradients, true, fmt::format("gradients-step{}.safetensors", facts.step),
        scaler.is_on() ? read_scalar(*scaler.scale()) : 1);
 }
 

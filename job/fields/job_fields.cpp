@@ -277,10 +277,14 @@ constexpr std::array kJobFields{
              "none; with --method lora or qlora all but the adapters, which are always trained",
              get_freeze, set_freeze, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
+    JobField{"gradient_dtype", FieldForm::text, "fp8",
+             "Gradients of trained matrices of layers, between reductions: e4m3 with a scale for each. Default: all "
+             "gradients as --storage-dtype",
+             get_gradient_dtype, set_gradient_dtype, FieldGroup::precision, HonouredBy::own_runtime,
+             AtResume::must_match, InPlan::optional, Decides::parameters},
     JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",
              "Frozen parameters' shards, which are then stored apart from the trainable ones. Default: "
-             "--storage-dtype; with "
-             "--method lora or qlora --compute-dtype",
+             "--storage-dtype; with --method lora or qlora --compute-dtype",
              get_frozen_dtype, set_frozen_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{

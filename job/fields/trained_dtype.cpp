@@ -20,6 +20,18 @@ Dtype trained_dtype(std::string_view value) {
   return dtype;
 }
 
+std::string get_gradient_dtype(const Job& job) { return job.gradient_dtype ? "fp8" : ""; }
+
+void set_gradient_dtype(Job& job, std::string_view value) {
+  if (value != "fp8") {
+    throw InputError(
+        fmt::format("\"{}\" is no dtype that gradients have by themselves (known: fp8; without the flag they "
+                    "have that of --storage-dtype)",
+                    printable(value)));
+  }
+  job.gradient_dtype = Dtype::f8_e4m3;
+}
+
 std::string get_frozen_dtype(const Job& job) {
   return job.frozen_dtype ? std::string(dtype_name(*job.frozen_dtype)) : "";
 }

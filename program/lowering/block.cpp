@@ -191,7 +191,7 @@ class BlockLowering {
     if (call_.slots[slot].is_new && !is_written_[slot]) {
       writer_.allocate(slots_[slot]);
       const Bytes filled = call_.slots[slot].filled;
-      const bool writes_whole = !is_direct_gradient(op.kind, in_.precision, in_.layout) && use.count < 0;
+      const bool writes_whole = !is_direct_gradient(op.kind, use.parameter, in_.precision, in_.layout) && use.count < 0;
       const int padding = writes_whole ? padding_view(use, slot, base) : -1;
       writer_.run({.kernel = Kernel::zero},
                   {Writer::viewed(slots_[slot], writes_whole ? How::write_part : How::write, padding)},

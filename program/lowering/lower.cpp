@@ -54,9 +54,9 @@ class Lowering {
         views_(inputs.labels),
         unit_views_(views_, layout_, inputs.coords),
         host_(writer_, labels_, tokens_, inputs.device.kind, offload_of(job_)),
-        units_inputs_{inputs.graph,       job_.precision, layout_,     optimizer_named(job_.optimizer),
-                      inputs.device.kind, writer_,        labels_,     tokens_,
-                      unit_views_,        host_,          job_.kernels},
+        units_inputs_{inputs.graph,       job_.precision, layout_,      optimizer_named(job_.optimizer),
+                      inputs.device.kind, writer_,        labels_,      tokens_,
+                      unit_views_,        host_,          job_.kernels, job_.mesh.replicate},
         shared_{inputs, job_, layout_, shape_, is_cuda_, writer_, labels_, views_, units_, tokens_, host_},
         calls_(
             {inputs.graph, job_.precision, layout_, shape_, tapes_, units_, writer_, labels_, views_, residents_.loss}),

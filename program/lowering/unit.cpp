@@ -139,6 +139,8 @@ Work UnitLowering::passes(Bytes bytes) const {
 
 void UnitLowering::add_rows(Kernel kernel, std::size_t slot, const Held& gradient, Dtype dtype) {
   const UnitParameter& p = unit_.parameters[slot];
+  if (p.has_fp8_gradient) return add_fp8_rows(slot, gradient, dtype);
+  make_gradient_shard();
   const Bytes bytes = p.shard_elements * (dtype_bytes(dtype) + 2 * dtype_bytes(unit_.gradient));
   in_.writer.run(run_of(kernel, p.parameter),
                  {Writer::viewed(gradient, How::read, views_.own_rows[slot]),
@@ -217,7 +219,7 @@ void UnitLowering::reshard() {
 }
 
 Buffer UnitLowering::gradient_shard_buffer() const {
-  return buffer(unit_.trainable_elements, unit_.gradient, Category::gradients, "gradient shard");
+  return buffer(gradient_shard_elements(unit_), unit_.gradient, Category::gradients, "gradient shard");
 }
 
 void UnitLowering::forget_written_shard() {
@@ -235,14 +237,15 @@ UnitLowering::Home UnitLowering::home(OpKind kind, const ParameterUse& use) {
   const std::size_t slot = slot_of(use.parameter);
   const UnitParameter& p = unit_.parameters[slot];
   Gradients& gradients = gradients_[slot];
-  if (in_.layout.shards == 1 && is_direct_gradient(kind, in_.precision, in_.layout)) {
+  if (is_direct_gradient(kind, use.parameter, in_.precision, in_.layout)) {
     const bool is_new = !gradient_shard_;
     if (is_new) {
       gradient_shard_ = in_.writer.declare(gradient_shard_buffer());
       forget_written_shard();
     }
-    const Bytes whole = unit_.trainable_elements * dtype_bytes(unit_.gradient);
-    return {gradient_shard_, is_new, whole, gradients.written_to_shard.note(use.first), p.shard_offset};
+    const Bytes whole = gradient_shard_elements(unit_) * dtype_bytes(unit_.gradient);
+    return {gradient_shard_, is_new, whole, gradients.written_to_shard.note(use.first),
+            p.shard_offset - unit_.fp8_gradient_elements};
   }
   Gradient& gradient = gradients.buffer;
   Written& written = gradients.written_to_buffer;
@@ -286,7 +289,6 @@ void UnitLowering::add_to_shard() {
     const std::size_t slot = slot_of(parameter);
     Gradients& gradients = gradients_[slot];
     if (!gradients.buffer.held) continue;
-    make_gradient_shard();
     add_rows(Kernel::add_whole, slot, gradients.buffer.held, gradients.buffer.dtype);
     gradients.written_to_shard.set_whole();
   }
@@ -329,7 +331,6 @@ void UnitLowering::finish() {
 
 void UnitLowering::add_pieces() {
   wait_for(reducing_);
-  make_gradient_shard();
   for (const auto& [slot, piece] : pieces_) {
     add_rows(Kernel::add_own, slot, piece, unit_.reduce);
   }
@@ -337,9 +338,16 @@ void UnitLowering::add_pieces() {
 }
 
 void UnitLowering::update(const Held& divisor, const Held& found_inf) {
-  if (!gradient_shard_) return;
-  run_update(shards_.front(), gradient_shard_, divisor, found_inf, Stream::compute);
+  const Held gradient = readable_gradient();
+  if (!gradient) return;
+  run_update(shards_.front(), gradient, divisor, found_inf, Stream::compute);
+  drop_gradients();
+}
+
+void UnitLowering::drop_gradients() {
   gradient_shard_.reset();
+  gradient_codes_.reset();
+  gradient_scales_.reset();
 }
 
 }  // namespace vramfit::program

@@ -28,6 +28,7 @@ struct UnitsInputs {
   UnitViews& views;
   HostSide& host;
   KernelSource kernels = KernelSource::libtorch;
+  std::int64_t replicas = 1;
 };
 
 class UnitLowering {
@@ -69,6 +70,13 @@ class UnitLowering {
   /// Waits for it and adds this rank's slices to the gradient shard.
   void finish();
   const Held& gradient_shard() const { return gradient_shard_; }
+  /// All of the unit's gradients as the optimizer reads them: the shard, or, where some are kept in FP8, numbers made
+  /// of them, which whoever asks holds as long as it needs them. Empty where there are none.
+  Held readable_gradient();
+  /// Starts to sum over replicas what of the unit's gradients is kept in FP8, if anything is.
+  void start_fp8_sum();
+  /// Waits for it, if it is under way, and keeps the sums.
+  void finish_fp8_sum();
   /// What has left of it for host memory, complete once it has landed; empty where nothing has.
   Held left_gradient() const { return has_left_ ? host_gradient_ : Held(); }
   /// Starts to copy the gradient shard; the copy's token. The shard stays until it is dropped.
@@ -117,6 +125,7 @@ class UnitLowering {
   Buffer gradient_shard_buffer() const;
   void forget_written_shard();
   void make_gradient_shard();
+  void drop_gradients();
   /// Its place in the unit.
   std::size_t slot_of(int parameter) const {
     return static_cast<std::size_t>(in_.layout.slot_of_parameter[static_cast<std::size_t>(parameter)]);
@@ -156,6 +165,9 @@ class UnitLowering {
   Work passes(Bytes bytes) const;
   /// Adds this rank's rows of a whole gradient to the gradient shard.
   void add_rows(Kernel kernel, std::size_t slot, const Held& gradient, Dtype dtype);
+  // program/lowering/unit_fp8_gradients.cpp
+  void make_gradient_codes();
+  void add_fp8_rows(std::size_t slot, const Held& gradient, Dtype dtype);
   void wait_for(int& token);
 
   Run run_of(Kernel kernel, int parameter = -1) const {
@@ -168,6 +180,8 @@ class UnitLowering {
   const UnitViews::Numbers& views_;
   std::vector<Held> shards_;  // by storage
   Held gathered_, kept_slice_, gradient_shard_;
+  Held gradient_codes_, gradient_scales_;  // of gradients that are kept in FP8
+  Held codes_of_replicas_, scales_of_replicas_;
   // In host memory: the trained part of the first shard where that itself stays on the card, and gradients.
   Held master_, host_gradient_;
   Held codes_, plain_;           // on the card, where the first shard is in host memory for its codes
@@ -180,7 +194,7 @@ class UnitLowering {
   std::vector<std::pair<std::size_t, Held>> pieces_;  // of the parameter at a place: being reduced
   // Of all parameters, in the compute dtype: whole, and what a rank, or a rank of its group, has of them.
   Bytes padded_bytes_, shard_bytes_, kept_bytes_;
-  int gathering_ = -1, reducing_ = -1;  // tokens; -1: nothing is under way
+  int gathering_ = -1, reducing_ = -1, summing_ = -1;  // tokens; -1: nothing is under way
 };
 
 }  // namespace vramfit::program

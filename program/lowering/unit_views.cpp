@@ -12,7 +12,8 @@ bool are_alike(const Unit& a, const Unit& b) {
            p.gathered_offset == q.gathered_offset && p.shard_offset == q.shard_offset &&
            p.kept_elements == q.kept_elements && p.kept_offset == q.kept_offset && p.storage == q.storage &&
            p.dtype == q.dtype && p.stored_elements == q.stored_elements && p.trained_as == q.trained_as &&
-           p.codes_offset == q.codes_offset && p.codes_bytes == q.codes_bytes;
+           p.has_fp8_gradient == q.has_fp8_gradient && p.codes_offset == q.codes_offset &&
+           p.codes_bytes == q.codes_bytes;
   };
   const auto same_storage = [](const UnitStorage& s, const UnitStorage& t) {
     return s.dtype == t.dtype && s.elements == t.elements;
@@ -34,6 +35,7 @@ const UnitViews::Numbers& UnitViews::of(const Unit& unit) {
   made.shards.resize(unit.storages.size(), -1);
   made.gradients.resize(unit.parameters.size(), -1);
   made.own_rows.resize(unit.parameters.size(), -1);
+  made.scales.resize(unit.parameters.size(), -1);
   return made;
 }
 
@@ -86,8 +88,18 @@ UnitViews::Numbers UnitViews::made_for(const Unit& unit) {
   }
   made.trained = views_.number(list_view(0, unit.trainable_elements, unit.storages.front().dtype));
   if (unit.codes_bytes > 0) add_coded(unit, made);
+  if (unit.fp8_gradients > 0) {
+    made.codes_of_replica =
+        views_.number(list_view(coords_.replicate * unit.fp8_gradient_elements, unit.fp8_gradient_elements, Dtype::u8));
+    made.scales_of_replica =
+        views_.number(list_view(coords_.replicate * unit.fp8_gradients, unit.fp8_gradients, Dtype::f32));
+  }
+  std::int64_t scales = 0;
   for (const UnitParameter& p : unit.parameters) {
-    made.gradients.push_back(views_.number(list_view(p.shard_offset, p.shard_elements, unit.gradient)));
+    made.gradients.push_back(views_.number(
+        p.has_fp8_gradient ? list_view(p.shard_offset, p.shard_elements, Dtype::u8)
+                           : list_view(p.shard_offset - unit.fp8_gradient_elements, p.shard_elements, unit.gradient)));
+    made.scales.push_back(p.has_fp8_gradient ? views_.number(list_view(scales++, 1, Dtype::f32)) : -1);
     const bool is_whole = layout_.shards == 1;  // in whatever dtype it is
     made.own_rows.push_back(
         is_whole ? -1 : views_.number(list_view(rank * p.shard_elements, p.shard_elements, unit.reduce)));

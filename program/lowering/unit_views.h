@@ -23,9 +23,11 @@ class UnitViews {
     // Of matrices that are codes on the card: their masters, and the codes; as one list, all codes. Of the others: each
     // in what the card has of the shard, and all of them in the shard, as one list.
     int masters = -1, codes = -1, all_codes = -1, plain = -1, plain_in_shard = -1;
-    // By parameter: its rows in the gradient shard; the rank's rows of its whole gradient, in the reduce dtype, or all
-    // of that with one shard.
-    std::vector<int> gradients, own_rows;
+    // By parameter: its rows in the gradient shard, or among the codes of gradients; the rank's rows of its whole
+    // gradient, in the reduce dtype, or all of that with one shard; the scale of a gradient in FP8.
+    std::vector<int> gradients, own_rows, scales;
+    // This replica's part of what all have of those.
+    int codes_of_replica = -1, scales_of_replica = -1;
   };
 
   UnitViews(Views& views, const UnitLayout& layout, const Coords& coords)

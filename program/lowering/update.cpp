@@ -15,15 +15,33 @@ Held UpdateLowering::temporary(const char* label, Bytes bytes) const {
 }
 
 void UpdateLowering::sum_replicas(const std::vector<int>& bucket) {
+  finish_fp8_sums();  // of the buckets before, which the backward pass has hidden
   Writer::Operands shards;
-  for (const int unit : bucket) shards.emplace_back(&in_.units[at(unit)].gradient_shard(), How::add);
-  replica_sums_.push_back({in_.tokens, bucket});
-  in_.writer.start(
-      {.collective = Collective::all_reduce, .axis = Axis::replicate, .accesses = {}, .token = in_.tokens++}, shards);
+  for (const int unit : bucket) {
+    const Held& shard = in_.units[at(unit)].gradient_shard();
+    if (shard) shards.emplace_back(&shard, How::add);
+  }
+  replica_sums_.push_back({shards.empty() ? -1 : in_.tokens, bucket});
+  if (!shards.empty()) {
+    in_.writer.start(
+        {.collective = Collective::all_reduce, .axis = Axis::replicate, .accesses = {}, .token = in_.tokens++}, shards);
+  }
+  for (const int unit : bucket) in_.units[at(unit)].start_fp8_sum();
+}
+
+void UpdateLowering::finish_fp8_sums() {
+  for (const ReplicaSum& sum : replica_sums_) {
+    for (const int unit : sum.bucket) in_.units[at(unit)].finish_fp8_sum();
+  }
+}
+
+void UpdateLowering::wait_for(const ReplicaSum& sum) {
+  if (sum.token >= 0) in_.writer.write(Wait{sum.token});
+  for (const int unit : sum.bucket) in_.units[at(unit)].finish_fp8_sum();
 }
 
 void UpdateLowering::wait_for_replicas() {
-  for (const ReplicaSum& sum : replica_sums_) in_.writer.write(Wait{sum.token});
+  for (const ReplicaSum& sum : replica_sums_) wait_for(sum);
   replica_sums_.clear();
 }
 
@@ -52,7 +70,7 @@ Work work_of_squares(std::int64_t elements, Dtype gradient) {
   return {.launches = 2, .bytes = static_cast<double>(bytes.n)};
 }
 
-void UpdateLowering::add_squares(int unit, const SquaresCalls& calls) const {
+void UpdateLowering::add_squares(int unit, const Held& gradient, const SquaresCalls& calls) const {
   const auto& [kernel, elements, times] = calls;
   if (elements == 0 || times == 0) return;
   in_.writer.begin_inside();
@@ -67,9 +85,7 @@ void UpdateLowering::add_squares(int unit, const SquaresCalls& calls) const {
   const std::int64_t first = is_rest ? layout.trainable_elements - elements : 0;
   const int view = in_.views.number(list_view(first, elements * times, layout.gradient));
   in_.writer.run({.kernel = kernel, .unit = unit, .inside = inside, .times = times},
-                 {Writer::viewed(in_.units[at(unit)].gradient_shard(), How::read, view),
-                  {&there_.norm, How::add},
-                  {&there_.norm_part, How::write}},
+                 {Writer::viewed(gradient, How::read, view), {&there_.norm, How::add}, {&there_.norm_part, How::write}},
                  work_of_squares(elements, layout.gradient));
 }
 
@@ -93,9 +109,10 @@ void UpdateLowering::clip() {
 void UpdateLowering::add_all_squares() const {
   in_.writer.run({.kernel = Kernel::norm_begin}, {{&there_.norm, How::write}});
   for (std::size_t u = 0; u < in_.units.size(); ++u) {
-    if (!in_.units[u].gradient_shard()) continue;
+    const Held gradient = in_.units[u].readable_gradient();
+    if (!gradient) continue;
     for (const SquaresCalls& calls : calls_of_squares(in_.layout.units[u].trainable_elements, in_.is_cuda)) {
-      add_squares(static_cast<int>(u), calls);
+      add_squares(static_cast<int>(u), gradient, calls);
     }
   }
 }
@@ -124,7 +141,7 @@ void UpdateLowering::update_in_backward(int unit) {
   const auto sum =
       std::ranges::find_if(replica_sums_, [&](const ReplicaSum& s) { return std::ranges::count(s.bucket, unit) > 0; });
   if (sum != replica_sums_.end()) {
-    in_.writer.write(Wait{sum->token});
+    wait_for(*sum);
     replica_sums_.erase(sum);
   }
   in_.units[at(unit)].update({}, {});  // nothing is clipped or scaled

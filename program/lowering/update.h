@@ -35,6 +35,12 @@ class UpdateLowering {
 
  private:
   Held temporary(const char* label, Bytes bytes) const;
+  struct ReplicaSum {
+    int token = -1;           // of what is summed as it is; -1: nothing
+    std::vector<int> bucket;  // units
+  };
+  void finish_fp8_sums();
+  void wait_for(const ReplicaSum& sum);
   void wait_for_replicas();
   void read_results() const;
   /// What the optimizer is told about all gradients.
@@ -43,7 +49,7 @@ class UpdateLowering {
   };
   Numbers numbers() const;
   void add_all_squares() const;
-  void add_squares(int unit, const SquaresCalls& calls) const;
+  void add_squares(int unit, const Held& gradient, const SquaresCalls& calls) const;
 
   // program/lowering/update_on_host.cpp
   void clip_on_host();
@@ -53,10 +59,6 @@ class UpdateLowering {
 
   const Shared& in_;
   const Residents& there_;
-  struct ReplicaSum {
-    int token = -1;
-    std::vector<int> bucket;  // units
-  };
   std::vector<ReplicaSum> replica_sums_;  // under way
 };
 

@@ -11,6 +11,7 @@
 #include "program/ops/fp8.h"
 #include "program/optimizers/optimizers.h"
 #include "program/runtimes/runtimes.h"
+#include "program/stages/fp8_gradients.h"
 #include "program/stages/offload.h"
 #include "program/stages/optimizer_in_backward.h"
 #include "program/stages/own_kernels.h"
@@ -124,6 +125,7 @@ void require_own(const Job& job, const Cluster& cluster) {
   require_dora(job);
   require_offload(job);
   require_optimizer_in_backward(job);
+  require_fp8_gradients(job);
   require_gpus_for_own_kernels(job, cluster);
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");

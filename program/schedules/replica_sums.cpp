@@ -18,10 +18,6 @@ std::vector<std::ptrdiff_t> last_finishes(const std::vector<Instruction>& schedu
   return last;
 }
 
-std::int64_t gradient_bytes(const Unit& unit) {
-  return checked_mul(unit.trainable_elements, dtype_bytes(unit.gradient).n);
-}
-
 }  // namespace
 
 std::vector<Instruction> with_replica_sums(std::vector<Instruction> schedule, const ScheduleInputs& inputs) {
@@ -40,7 +36,7 @@ std::vector<Instruction> with_replica_sums(std::vector<Instruction> schedule, co
       continue;
     }
     sum.bucket.push_back(unit);
-    bytes = checked_add(bytes, gradient_bytes(inputs.layout.units[static_cast<std::size_t>(unit)]));
+    bytes = checked_add(bytes, gradient_bytes(inputs.layout.units[static_cast<std::size_t>(unit)]).n);
     if (--to_come > 0 && bytes < full) continue;
     sum.micro_batch = schedule[i].micro_batch;
     sum.last = true;

@@ -168,6 +168,22 @@ void quantize(const Graph& graph, const Job& job, std::vector<HeldParameter>& he
                              job.quantization));
 }
 
+/// MS-AMP replaces all linears of a model; here, embeddings and head are no part of it, as with FP8 products.
+void keep_gradients_in_fp8(const Graph& graph, const Job& job, std::vector<HeldParameter>& held) {
+  if (!job.gradient_dtype) return;
+  bool any = false;
+  for (const Segment& segment : graph.segments) {
+    if (segment.role != SegmentRole::block) continue;
+    for (const Op& op : segment.ops) {
+      if (!op_row(op.kind).quantizes_weight) continue;
+      HeldParameter& weight = held[static_cast<std::size_t>(op.parameters.front().parameter)];
+      weight.has_fp8_gradient = weight.trainable;
+      any = any || weight.trainable;
+    }
+  }
+  if (!any) throw Conflict("--gradient-dtype fp8: no matrix of a layer is trained; leave it out");
+}
+
 }  // namespace
 
 void require_adapters_alone(const Graph& graph, const Job& job) {
@@ -196,6 +212,7 @@ std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
     held.push_back({is_trainable, is_trainable ? job.precision.storage : frozen});
   }
   quantize(graph, job, held);
+  keep_gradients_in_fp8(graph, job, held);
   return held;
 }
 

@@ -84,12 +84,14 @@ void hold(UnitParameter& p, const HeldParameter& held) {
   p.dtype = held.dtype;
   p.quantization = held.quantization;
   p.trained_as = held.trained_as;
+  p.has_fp8_gradient = held.has_fp8_gradient;
   p.stored_elements = p.quantization == nullptr ? p.shard_elements
                                                 : quantized_bytes(*p.quantization, p.rows_per_rank, p.row_elements).n;
 }
 
-/// Trained parameters come first, and of those the ones that are codes on the card.
-int place_of(const UnitParameter& p) { return p.trained_as != nullptr ? 0 : p.trainable ? 1 : 2; }
+/// Trained parameters come first, and of those the ones that are codes on the card, or whose gradients are codes. No
+/// job has both.
+int place_of(const UnitParameter& p) { return p.trained_as != nullptr || p.has_fp8_gradient ? 0 : p.trainable ? 1 : 2; }
 
 /// The card's codes of a trained matrix, of which the first storage has `stored` elements so far.
 void add_codes(Unit& unit, UnitParameter& p, std::int64_t stored) {
@@ -120,6 +122,10 @@ void assign_offsets(Unit& unit, std::int64_t block, std::int64_t shards) {
     unit.kept_elements = checked_add(unit.kept_elements, align_elements(p.kept_elements, unit.compute));
     if (p.trainable) unit.trainable_elements = stored;
     if (p.trained_as != nullptr) add_codes(unit, p, stored);
+    if (p.has_fp8_gradient) {
+      unit.fp8_gradient_elements = stored;
+      ++unit.fp8_gradients;
+    }
   }
 }
 
@@ -153,12 +159,19 @@ Bytes card_bytes(const Unit& unit) {
   return shard_bytes(unit) - unit.coded_elements * dtype_bytes(on_host.dtype) + Bytes{unit.codes_bytes};
 }
 
+Bytes gradient_bytes(const Unit& unit) {
+  return gradient_shard_elements(unit) * dtype_bytes(unit.gradient) + gradient_codes_bytes(unit);
+}
+
 Dtype gradient_dtype(OpKind kind, const Precision& precision) {
   return op_row(kind).sums_many ? precision.reduce : precision.compute;
 }
 
-bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout) {
-  return layout.shards == 1 && gradient_dtype(kind, precision) == precision.storage;
+bool is_direct_gradient(OpKind kind, int parameter, const Precision& precision, const UnitLayout& layout) {
+  if (layout.shards > 1 || gradient_dtype(kind, precision) != precision.storage) return false;
+  const auto index = static_cast<std::size_t>(parameter);
+  const Unit& unit = layout.units[static_cast<std::size_t>(layout.unit_of_parameter[index])];
+  return !unit.parameters[static_cast<std::size_t>(layout.slot_of_parameter[index])].has_fp8_gradient;
 }
 
 UnitLayout lay_out_units(const Graph& graph, const Job& job) {

@@ -21,6 +21,7 @@ struct UnitParameter {
   const Quantization* quantization = nullptr;  // how its codes and scales are stored
   int storage = 0;                             // index in Unit::storages: the one of that dtype or format
   const Quantization* trained_as = nullptr;    // of a trained matrix whose shard is in host memory: the card's codes
+  bool has_fp8_gradient = false;               // between reductions; its scale's place is the parameter's in the unit
   std::int64_t rows = 0;                       // dim 0
   std::int64_t row_elements = 0;
   std::int64_t rows_per_rank = 0;    // ceil(rows / shards)
@@ -55,9 +56,11 @@ inline const Quantization* codes_format(const UnitParameter& p) {
 }
 
 /// A unit's shard is a storage for each dtype and format that its parameters have. All trainable ones are in the first
-/// storage; gradients and optimizer states are flat tensors over that prefix of it. Where trained matrices are codes on
-/// the card, that storage is in host memory and has nothing else; the card has their codes in a tensor of bytes, and
-/// the rest of the storage as it is.
+/// storage; gradients and optimizer states are flat tensors over that prefix of it. Gradients that are kept in FP8 come
+/// first there: codes of one byte in a tensor of their own, each at its parameter's offset, and the gradient shard has
+/// the others.
+/// Where trained matrices are codes on the card, that storage is in host memory and has nothing else; the card has
+/// their codes in a tensor of bytes, and the rest of the storage as it is.
 struct Unit {
   std::string name;  // "layers.3", "embed", "head", "root", or a module's: "model.layers.3.mlp"
   std::vector<UnitParameter> parameters;
@@ -69,11 +72,13 @@ struct Unit {
   Dtype reduce = Dtype::f32;           // dtype of the sum over ranks
   Dtype gradient = Dtype::f32;         // of the gradient shard: that of trainable parameters, as the optimizer requires
   std::int64_t gathered_elements = 0;  // of compute dtype
-  std::int64_t trainable_elements = 0;  // of the first storage: the prefix that has gradients and states
-  std::int64_t kept_elements = 0;       // of compute dtype, what a rank keeps of it under --reshard N; 0 without
-  bool gathered_is_shard = false;       // one shard, one storage, in the compute dtype: no gather, no copy
-  std::int64_t coded_elements = 0;      // of the first storage: the prefix that is codes on the card
-  std::int64_t codes_bytes = 0;         // of those codes; 0: there are none, and the first storage is where others are
+  std::int64_t trainable_elements = 0;     // of the first storage: the prefix that has gradients and states
+  std::int64_t fp8_gradient_elements = 0;  // the prefix of those whose gradients are kept in FP8
+  std::int64_t fp8_gradients = 0;          // how many parameters these are, the unit's first ones
+  std::int64_t kept_elements = 0;          // of compute dtype, what a rank keeps of it under --reshard N; 0 without
+  bool gathered_is_shard = false;          // one shard, one storage, in the compute dtype: no gather, no copy
+  std::int64_t coded_elements = 0;         // of the first storage: the prefix that is codes on the card
+  std::int64_t codes_bytes = 0;  // of those codes; 0: there are none, and the first storage is where others are
 };
 
 /// What a rank holds of all of the unit's parameters.
@@ -82,6 +87,17 @@ Bytes shard_bytes(const Unit& unit);
 Bytes card_bytes(const Unit& unit);
 /// Of the first storage, what the card has as it is beside the codes of the others.
 inline std::int64_t plain_elements(const Unit& unit) { return unit.storages.front().elements - unit.coded_elements; }
+
+/// Elements of the gradient shard: of all that is trained, but for what is kept in FP8.
+inline std::int64_t gradient_shard_elements(const Unit& unit) {
+  return unit.trainable_elements - unit.fp8_gradient_elements;
+}
+/// Of gradients that are kept in FP8, with their scales.
+inline Bytes gradient_codes_bytes(const Unit& unit) {
+  return unit.fp8_gradient_elements * dtype_bytes(Dtype::f8_e4m3) + unit.fp8_gradients * dtype_bytes(Dtype::f32);
+}
+/// Of a gradient shard, and of what is kept in FP8 beside it.
+Bytes gradient_bytes(const Unit& unit);
 
 struct UnitLayout {
   std::vector<Unit> units;
@@ -96,8 +112,8 @@ struct UnitLayout {
 /// reduce dtype where many contributions are summed (embedding tables, the head under chunked loss).
 Dtype gradient_dtype(OpKind kind, const Precision& precision);
 
-/// Whether that gradient is written straight into the unit's gradient shard.
-bool is_direct_gradient(OpKind kind, const Precision& precision, const UnitLayout& layout);
+/// Whether the gradient that an op of `kind` writes for `parameter` goes straight into the unit's gradient shard.
+bool is_direct_gradient(OpKind kind, int parameter, const Precision& precision, const UnitLayout& layout);
 
 /// Units in the order of their first use. Throws InputError for a wrapping that the model has no modules for.
 UnitLayout lay_out_units(const Graph& graph, const Job& job);

@@ -13,6 +13,7 @@
 #include "job/loss_options.h"
 #include "job/optimizers.h"
 #include "job/resolve_job.h"
+#include "program/stages/fp8_gradients.h"
 #include "program/stages/offload.h"
 #include "program/stages/optimizer_in_backward.h"
 #include "tests/support/config_file.h"
@@ -68,7 +69,8 @@ const std::vector<Choice>& choices() {
       {"optimizer_in_backward", {"off", "on"}},
       {"offload",
        {"none", "optimizer", "optimizer+gradients", "params", "activations", "optimizer,activations",
-        "params,activations"}}};
+        "params,activations"}},
+      {"gradient_dtype", {"fp8"}}};
   return kChoices;
 }
 
@@ -76,7 +78,8 @@ std::optional<Job> draw(std::mt19937_64& random, const ModelSpec& spec, const Cl
   Job job = unresolved_job();
   for (const Choice& choice : choices()) {
     if (random() % 3 == 0) continue;  // as it is by default
-    if (std::string_view(choice.field) == "freeze" && random() % 3 != 0) continue;
+    const std::string_view field = choice.field;
+    if ((field == "freeze" || field == "gradient_dtype") && random() % 3 != 0) continue;
     const char* value = choice.values[random() % choice.values.size()];
     set_job_field(job, job_field_named(choice.field), value, choice.field);
   }
@@ -89,6 +92,7 @@ std::optional<Job> draw(std::mt19937_64& random, const ModelSpec& spec, const Cl
     Job resolved = resolve_job(job, spec, cluster, notes);
     require_offload(resolved);
     require_optimizer_in_backward(resolved);
+    require_fp8_gradients(resolved);
     return resolved;
   } catch (const Error&) {
     return std::nullopt;  // a contradiction, or not modelled

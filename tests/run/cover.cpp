@@ -27,7 +27,7 @@ struct Axis {
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kReduce = 6, kLossScale = 8,
                       kAccumulation = 10, kFreeze = 13, kGradientMask = 14, kLoad = 22, kOptimizer = 23, kOffload = 25,
-                      kMethod = 26, kDropout = 27, kQuantization = 28, kInBackward = 29;
+                      kMethod = 26, kDropout = 27, kQuantization = 28, kInBackward = 29, kGradientDtype = 32;
 
 const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
                                            "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -65,7 +65,8 @@ std::vector<Axis> axes() {
           {"--quantization", {"none", "nf4", "nf4-double", "int8", "fp8"}},
           {"--optimizer-in-backward", {"off", "on"}},
           {"--label-smoothing", {"0", "0.1"}},
-          {"--z-loss", {"0", "1e-4"}}};
+          {"--z-loss", {"0", "1e-4"}},
+          {"--gradient-dtype", {"", "fp8"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
@@ -135,9 +136,14 @@ bool can_adapt(const std::string& method, const std::string& dropout, const std:
 }
 
 void add_flag(std::vector<std::string>& flags, const std::string& flag, const std::string& value) {
+  if (value.empty()) return;
   flags.push_back(flag);
   if (value != kDora) return flags.push_back(value);
   flags.insert(flags.end(), {"lora", "--dora", "on"});
+}
+
+bool can_keep_fp8_gradients(const std::string& method, const std::string& gradient_mask, const std::string& offload) {
+  return method == "full" && gradient_mask == "none" && (offload == "none" || offload == "activations");
 }
 
 bool can_quantize(const Quantized& job, bool from_rank0) {
@@ -178,6 +184,8 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     const Quantized quantized{value(row, kQuantization), value(row, kMethod), value(row, kFreeze),
                               value(row, kOffload)};
     if (!can_quantize(quantized, from_rank0)) return false;
+    const bool can_keep = can_keep_fp8_gradients(value(row, kMethod), value(row, kGradientMask), value(row, kOffload));
+    if (!value(row, kGradientDtype).empty() && !can_keep) return false;
     const NeedsAllGradients gradients{value(row, kAccumulation), value(row, kGradientMask), value(row, kOffload),
                                       value(row, kLossScale),    value(row, kPrecision),    value(row, kReduce)};
     if (value(row, kInBackward) == "on" && !can_update_in_backward(gradients)) return false;

@@ -45,7 +45,9 @@ bool can_update_in_backward(const NeedsAllGradients& job);
 inline constexpr const char* kDora = "lora, --dora on";
 bool can_adapt(const std::string& method, const std::string& dropout, const std::string& quantization,
                const std::string& freeze);
-/// Adds a flag and its value, or what kDora stands for.
+/// Whether a job has gradients that --gradient-dtype fp8 keeps, and nothing that needs them in another form.
+bool can_keep_fp8_gradients(const std::string& method, const std::string& gradient_mask, const std::string& offload);
+/// Adds a flag and its value, or what kDora stands for; of no value, nothing.
 void add_flag(std::vector<std::string>& flags, const std::string& flag, const std::string& value);
 
 struct Quantized {

@@ -75,6 +75,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"kernels", "vramfit"},
     {"allocator", "expandable_segments=True,max_split_size_mb=64"},
     {"freeze", "*.norm.*,lm_head"},
+    {"gradient_dtype", "fp8"},
     {"frozen_dtype", "bf16"},
     {"quantization", "nf4-double"},
     {"gradient_mask", "keep:0.3"},

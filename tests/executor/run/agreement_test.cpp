@@ -115,6 +115,7 @@ constexpr std::array kFields{
     FieldRow{"kernels", "vramfit", false},
     FieldRow{"allocator", "native", false},
     FieldRow{"freeze", "*norm*", true},
+    FieldRow{"gradient_dtype", "fp8", true},
     FieldRow{"frozen_dtype", "fp16", true},
     FieldRow{"quantization", "nf4", true},
     FieldRow{"gradient_mask", "keep:0.5", true},

@@ -90,7 +90,7 @@ at::Tensor reduced_twice(testing::UnitPrograms& programs, const Collectives& gro
     programs.run(m.end);
   }
   const UnitState state = programs.state(0);
-  return UnitState::slice(state.gradient_shard(), state.unit().parameters[0]);
+  return UnitState::slice(state.gradients(), state.unit().parameters[0]);
 }
 
 }  // namespace

@@ -1,0 +1,96 @@
+// What of a unit's gradients is kept in FP8 between reductions: e4m3 codes, with a scale for what the rank has of each
+// parameter, as MS-AMP keeps gradients of linears' weights (msamp/common/tensor/tensor.py at 9746ea8).
+#include <algorithm>
+#include <cstdint>
+
+#include "program/lowering/unit.h"
+#include "program/stages/fp8_gradients.h"
+
+namespace vramfit::program {
+
+void UnitLowering::make_gradient_codes() {
+  if (gradient_codes_) return;
+  gradient_codes_ =
+      in_.writer.allocate(buffer(unit_.fp8_gradient_elements, Dtype::u8, Category::gradients, "fp8 gradients"));
+  gradient_scales_ =
+      in_.writer.allocate(buffer(unit_.fp8_gradients, Dtype::f32, Category::gradients, "scales of fp8 gradients"));
+  in_.writer.run(run_of(Kernel::zero), {{&gradient_codes_, How::write}, {&gradient_scales_, How::write}});
+}
+
+void UnitLowering::add_fp8_rows(std::size_t slot, const Held& gradient, Dtype dtype) {
+  make_gradient_codes();
+  const UnitParameter& p = unit_.parameters[slot];
+  Held scratch;
+  if (in_.device == DeviceKind::cuda) {
+    const std::int64_t numbers = Fp8GradientScratch{p.shard_elements}.size();
+    scratch = in_.writer.allocate(buffer(numbers, Dtype::f32, Category::temporaries, "scratch for fp8 gradients"));
+  }
+  in_.writer.run(run_of(Kernel::add_fp8, p.parameter),
+                 {Writer::viewed(gradient, How::read, views_.own_rows[slot]),
+                  Writer::viewed(gradient_codes_, How::add, views_.gradients[slot]),
+                  Writer::viewed(gradient_scales_, How::add, views_.scales[slot]),
+                  {&scratch, How::write}},
+                 work_of_fp8_addition(p.shard_elements, dtype, in_.device));
+}
+
+/// LibTorch has no sum of e4m3 numbers. Each replica gets the codes of all, which are fewer bytes than whole gradients
+/// would move as long as there are few replicas, and adds them up by itself.
+void UnitLowering::start_fp8_sum() {
+  if (!gradient_codes_) return;
+  const std::int64_t replicas = in_.replicas;
+  const Bytes codes = gradient_codes_bytes(unit_);
+  codes_of_replicas_ = in_.writer.allocate(buffer(replicas * unit_.fp8_gradient_elements, Dtype::u8,
+                                                  Category::communication, "fp8 gradients of all replicas"));
+  scales_of_replicas_ = in_.writer.allocate(
+      buffer(replicas * unit_.fp8_gradients, Dtype::f32, Category::communication, "scales of all replicas"));
+  const auto copy = [&](const Held& own, const Held& all, int view, Bytes bytes) {
+    in_.writer.run(run_of(Kernel::copy), {{&own, How::read}, Writer::viewed(all, How::write_part, view)},
+                   Work{.bytes = static_cast<double>((2 * bytes).n)});
+  };
+  copy(gradient_codes_, codes_of_replicas_, views_.codes_of_replica, Bytes{unit_.fp8_gradient_elements});
+  copy(gradient_scales_, scales_of_replicas_, views_.scales_of_replica, unit_.fp8_gradients * dtype_bytes(Dtype::f32));
+  summing_ = start({.collective = Collective::all_gather,
+                    .axis = Axis::replicate,
+                    .accesses = {},
+                    .bytes = replicas * codes,
+                    .part = codes},
+                   {{&codes_of_replicas_, How::add}, {&scales_of_replicas_, How::add}});
+}
+
+void UnitLowering::finish_fp8_sum() {
+  if (summing_ < 0) return;
+  wait_for(summing_);
+  Held scratch;
+  if (in_.device == DeviceKind::cuda) {
+    std::int64_t longest = 0;
+    for (const UnitParameter& p : unit_.parameters) {
+      if (p.has_fp8_gradient) longest = std::max(longest, p.shard_elements);
+    }
+    const std::int64_t numbers = Fp8GradientScratch{longest}.size();
+    scratch = in_.writer.allocate(buffer(numbers, Dtype::f32, Category::temporaries, "scratch for fp8 gradients"));
+  }
+  in_.writer.run(run_of(Kernel::sum_fp8),
+                 {{&codes_of_replicas_, How::read},
+                  {&scales_of_replicas_, How::read},
+                  {&gradient_codes_, How::write},
+                  {&gradient_scales_, How::write},
+                  {&scratch, How::write}},
+                 work_of_fp8_sum(unit_, in_.replicas, in_.device));
+  codes_of_replicas_.reset();
+  scales_of_replicas_.reset();
+}
+
+Held UnitLowering::readable_gradient() {
+  if (!gradient_codes_) return gradient_shard_;
+  Held whole =
+      in_.writer.allocate(buffer(unit_.trainable_elements, unit_.gradient, Category::temporaries, "gradients to read"));
+  in_.writer.run(run_of(Kernel::read_fp8),
+                 {{&gradient_codes_, How::read},
+                  {&gradient_scales_, How::read},
+                  {&gradient_shard_, How::read},
+                  {&whole, How::write}},
+                 work_of_fp8_reading(unit_, in_.device));
+  return whole;
+}
+
+}  // namespace vramfit::program

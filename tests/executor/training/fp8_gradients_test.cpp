@@ -1,0 +1,168 @@
+// Gradients that are kept in FP8: sums against their definition in PyTorch's own dtype, and training with them.
+#include <ATen/ATen.h>
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "executor/training/fp8_gradients_torch.h"
+#include "job/fields/job_fields.h"
+#include "job/optimizers.h"
+#include "program/stages/fp8_gradients.h"
+#include "tests/executor/training/small_training_torch.h"
+
+namespace vramfit {
+
+namespace {
+
+/// A gradient in FP8, all of it zero at first.
+struct Kept {
+  at::Tensor codes, scale;
+  explicit Kept(std::int64_t elements) : codes(at::zeros({elements}, at::kByte)), scale(at::zeros({1}, at::kFloat)) {}
+  at::Tensor values() const { return codes.view(at::kFloat8_e4m3fn).to(at::kFloat) * scale; }
+};
+
+/// Rounded to e4m3 with the least power of two that the largest number can be divided by.
+at::Tensor rounded(const at::Tensor& sum) {
+  const double scale = std::exp2(std::ceil(std::log2(sum.abs().max().item<double>() / 448)));
+  return (sum / scale).to(at::kFloat8_e4m3fn).to(at::kFloat) * scale;
+}
+
+void add(Kept& kept, const at::Tensor& gradient, bool by_calls) {
+  if (!by_calls) return add_to_fp8_gradient_on_cpu(gradient, kept.codes, kept.scale);
+  // What it works in holds anything.
+  const at::Tensor scratch = at::full({Fp8GradientScratch{gradient.numel()}.size()}, std::nan(""), at::kFloat);
+  add_to_fp8_gradient_by_calls(gradient, kept.codes, kept.scale, scratch);
+}
+
+/// Of many sizes, all of them within fp16.
+at::Tensor random(std::int64_t elements) { return at::randn({elements}) * at::exp2(at::randn({elements}) * 2); }
+
+Job job_with(const std::string& sharding, int ranks, const std::vector<std::pair<std::string, std::string>>& fields) {
+  Job job = testing::small_job(sharding, ranks);
+  for (const auto& [field, value] : fields) job_field_named(field).set(job, value);
+  return job;
+}
+
+/// Losses differ from those with whole gradients, but by little: in small steps, in which a difference doesn't grow.
+void check_trains(Job job) {
+  constexpr int kSteps = 6;
+  TrainOptions options = testing::options_of(kSteps);
+  options.optimizer.learning_rate = 1e-3;
+  CAPTURE(job_as_flags(job, Job{}));
+  const testing::Trained whole = testing::train(job, kSteps, options);
+  job.gradient_dtype = Dtype::f8_e4m3;
+  const testing::Trained kept = testing::train(job, kSteps, options);
+  CHECK(kept.norms != whole.norms);
+  CHECK(kept.losses.front() == whole.losses.front());
+  testing::check_close(kept.norms, whole.norms, 0.05);
+  testing::check_close(kept.losses, whole.losses, 0.01);
+}
+
+}  // namespace
+
+TEST_CASE("each addition is rounded once, with the scale of the largest sum") {
+  at::manual_seed(1);
+  for (const std::int64_t elements :
+       {std::int64_t{1}, std::int64_t{255}, std::int64_t{5000}, kBlockStatesChunk + 300}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      CAPTURE(elements);
+      Kept by_loop(elements), by_calls(elements);
+      at::Tensor expected = at::zeros({elements});
+      for (int time = 0; time < 3; ++time) {
+        const at::Tensor gradient = random(elements).to(dtype);
+        add(by_loop, gradient, false);
+        add(by_calls, gradient, true);
+        expected = rounded(expected + gradient.to(at::kFloat));
+        CHECK(at::equal(by_loop.values(), expected));
+        CHECK(at::equal(by_calls.values(), expected));
+        CHECK(at::equal(by_loop.codes, by_calls.codes));
+      }
+    }
+  }
+}
+
+TEST_CASE("sums over replicas are rounded once, parameter by parameter") {
+  Unit unit;
+  unit.fp8_gradients = 2;
+  unit.fp8_gradient_elements = 1024;
+  unit.trainable_elements = 1024;
+  unit.parameters.resize(2);
+  unit.parameters[0] = {.shard_elements = 300};
+  unit.parameters[1] = {.shard_elements = 500, .shard_offset = 512};
+  at::manual_seed(2);
+  const UnitGradients all{at::zeros({3 * 1024}, at::kByte), at::zeros({3 * 2}), {}};
+  std::array<at::Tensor, 2> expected{at::zeros({300}), at::zeros({500})};
+  for (std::int64_t replica = 0; replica < 3; ++replica) {
+    for (std::int64_t slot = 0; slot < 2; ++slot) {
+      const UnitParameter& p = unit.parameters[static_cast<std::size_t>(slot)];
+      Kept own(p.shard_elements);
+      add(own, random(p.shard_elements), false);
+      all.codes.narrow(0, replica * 1024 + p.shard_offset, p.shard_elements).copy_(own.codes);
+      all.scales[replica * 2 + slot].copy_(own.scale[0]);
+      expected.at(static_cast<std::size_t>(slot)).add_(own.values());
+    }
+  }
+  for (const bool by_calls : {false, true}) {
+    const UnitGradients sum{at::zeros({1024}, at::kByte), at::zeros({2}), {}};
+    const at::Tensor scratch = at::full({Fp8GradientScratch{500}.size()}, std::nan(""), at::kFloat);
+    by_calls ? sum_fp8_gradients_by_calls(unit, all, sum, scratch) : sum_fp8_gradients_on_cpu(unit, all, sum);
+    const at::Tensor numbers = at::full({1024}, std::nan(""), at::kFloat);
+    by_calls ? read_fp8_gradients_by_calls(unit, sum, numbers) : read_fp8_gradients_on_cpu(unit, sum, numbers);
+    CHECK(at::equal(numbers.narrow(0, 0, 300), rounded(expected[0])));
+    CHECK(at::equal(numbers.narrow(0, 512, 500), rounded(expected[1])));
+    CHECK(numbers.narrow(0, 300, 212).abs().max().item<float>() == 0);
+    CHECK(numbers.narrow(0, 1012, 12).abs().max().item<float>() == 0);
+  }
+}
+
+TEST_CASE("zeros stay zero, and what overflowed is no finite number") {
+  for (const bool by_calls : {false, true}) {
+    Kept kept(300);
+    add(kept, at::zeros({300}), by_calls);
+    CHECK(kept.values().abs().max().item<float>() == 0);
+    for (const float bad : {std::numeric_limits<float>::infinity(), std::nanf("")}) {
+      at::Tensor gradient = at::ones({300});
+      gradient[7].fill_(bad);
+      Kept spoiled(300);
+      add(spoiled, gradient, by_calls);
+      CHECK_FALSE(std::isfinite(spoiled.values()[7].item<float>()));
+    }
+  }
+}
+
+TEST_CASE("training with gradients in FP8 stays near that with whole ones, however the model is split") {
+  check_trains(job_with("no-shard", 1, {}));
+  check_trains(job_with("full-shard", 2, {{"reduce_finish", "end"}}));
+  check_trains(job_with("shard-grad-op", 4, {{"precision", "bf16-mixed"}, {"checkpointing", "full"}}));
+  check_trains(job_with("no-shard", 2, {{"bucket_bytes", "2000"}}));
+  check_trains(job_with("no-shard", 4, {{"precision", "bf16-mixed"}}));
+  check_trains(job_with("full-shard", 2, {{"wrap", "none"}, {"accumulate", "unsharded"}}));
+  check_trains(job_with("no-shard", 1, {{"wrap", "size:18000"}, {"freeze", "layers:0"}}));
+  check_trains(job_with("full-shard", 1, {{"precision", "bf16-pure"}, {"loss", "chunked:3"}}));
+}
+
+TEST_CASE("a step whose gradients overflow in FP8 is skipped") {
+  Job job = job_with("full-shard", 2, {{"precision", "fp16-mixed"}, {"gradient_dtype", "fp8"}});
+  job.loss_scale = DynamicLossScale{.first = 0x1p40};
+  const std::vector<StepResult> steps = testing::results(job, 2);
+  CHECK(steps.front().skipped);
+}
+
+TEST_CASE("every optimizer reads them, at the end of a step or within backward") {
+  for (const OptimizerName& row : optimizer_names()) {
+    Job job = job_with("full-shard", 2,
+                       {{"precision", "bf16-pure"}, {"optimizer", std::string(row.name)}, {"gradient_dtype", "fp8"}});
+    job.accumulation = 1;
+    job.global_batch = 4;
+    TrainOptions options = testing::options_of(3);
+    options.clip = 0;
+    CAPTURE(row.name);
+    const std::vector<double> at_end = testing::train(job, 3, options).losses;
+    job.optimizer_in_backward = true;
+    CHECK(testing::train(job, 3, options).losses == at_end);
+    CHECK(at_end.back() < at_end.front());
+  }
+}
+
+}  // namespace vramfit
