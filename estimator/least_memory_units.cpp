@@ -1,6 +1,8 @@
 // What a rank holds of its units, added up from their layout without a schedule.
 #include <algorithm>
+#include <array>
 #include <set>
+#include <utility>
 
 #include "base/index.h"
 #include "estimator/least_memory.h"
@@ -111,8 +113,8 @@ class UnitSums {
       trained[s] = trained_by(graph_.segments[s]);
       for (const int parameter : trained[s]) completes_at[at(layout_.unit_of_parameter[at(parameter)])] = s;
     }
-    std::vector<Bytes> completed(graph_.segments.size());  // by segment
-    std::vector<bool> has_shard(layout_.units.size());
+    std::vector<Bytes> completed(graph_.segments.size());              // by segment
+    std::vector<std::array<bool, 2>> has_shard(layout_.units.size());  // and has codes of gradients in FP8
     Bytes shards, complete;
     for (std::size_t s = graph_.segments.size(); s-- > 0;) {
       for (const int parameter : trained[s]) {
@@ -120,10 +122,11 @@ class UnitSums {
         const Unit& unit = layout_.units[at(number)];
         const UnitParameter& p = unit.parameters[at(layout_.slot_of_parameter[at(parameter)])];
         r_.segments[s].pieces += p.padded_elements * dtype_bytes(unit.reduce);
-        if (has_shard[at(number)]) continue;
-        has_shard[at(number)] = true;
-        shards += shard_of(unit);
-        completed[completes_at[at(number)]] += shard_of(unit);
+        const Bytes part =
+            p.has_fp8_gradient ? gradient_codes_bytes(unit) : shard_of(unit) - gradient_codes_bytes(unit);
+        if (offload_.gradients || std::exchange(has_shard[at(number)].at(p.has_fp8_gradient ? 1 : 0), true)) continue;
+        shards += part;
+        completed[completes_at[at(number)]] += part;
       }
       complete += completed[s];
       r_.segments[s].gradient_shards = shards;
