@@ -103,6 +103,9 @@ class Draft {
   std::vector<Finding> understood, assumed, unmodelled, ignored;
   /// Of two different values the first counts, instead of an error: what a command line says comes before its files.
   bool yields = false;
+  /// Which FSDP is set up by what names no policy of wrapping: accelerate's then wraps the model alone, the Trainer's
+  /// own each layer.
+  bool has_accelerates_default_wrap = false, has_trainers_default_wrap = false;
 
  private:
   std::map<std::string, Value, std::less<>> values_;

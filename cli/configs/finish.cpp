@@ -139,6 +139,9 @@ void finish_fsdp(Draft& draft) {
   if (draft.is(fact::kFsdpVersion, "1")) finish_fsdp1(draft);
   const std::int64_t least = number(draft, fact::kMinimum);
   if (least > 0) draft.assume("wrap", fmt::format("size:{}", least), "by size");
+  if (draft.has_accelerates_default_wrap && !draft.has_trainers_default_wrap) {
+    draft.assume("wrap", "none", "accelerate's default without fsdp_auto_wrap_policy: NO_WRAP");
+  }
   const std::int64_t replicas = number(draft, fact::kReplicas), shards = number(draft, fact::kShards);
   if (replicas > 1) {
     const bool is_zero2 = draft.is(fact::kFsdpStrategy, "shard-grad-op");

@@ -46,6 +46,14 @@ void read_machines(const Setting& setting, Draft& draft) {
 
 void read_fsdp_config(const Setting& setting, Draft& draft) { read_fsdp(setting, 1, draft); }
 
+/// FullyShardedDataParallelPlugin.__post_init__: NO_WRAP where nothing names a policy.
+void note_missing_policy(const ConfigNode& root, Draft& draft) {
+  const ConfigNode* config = find_in(root, "fsdp_config");
+  const bool is_named = config != nullptr && (find_in(*config, "fsdp_auto_wrap_policy") != nullptr ||
+                                              find_in(*config, "auto_wrap_policy") != nullptr);
+  if (draft.is(fact::kParallel, "fsdp") && !is_named) draft.has_accelerates_default_wrap = true;
+}
+
 void read_zero_stage(const Setting& setting, Draft& draft) {
   draft.set(fact::kZeroStage, fmt::to_string(setting.whole(0, 3)), setting);
 }
@@ -136,7 +144,10 @@ int score(const ConfigNode& root) {
   return find_in(root, "compute_environment") != nullptr ? kSure : 0;
 }
 
-void read(const ConfigNode& root, const std::string& file, Draft& draft) { read_keys(root, file, "", kTable, draft); }
+void read(const ConfigNode& root, const std::string& file, Draft& draft) {
+  read_keys(root, file, "", kTable, draft);
+  note_missing_policy(root, draft);
+}
 
 constexpr ConfigTool kTool{"accelerate", "accelerate's configuration", score, read};
 

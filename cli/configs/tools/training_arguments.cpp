@@ -14,6 +14,7 @@ void read_fsdp_switch(const Setting& setting, Draft& draft) {
     return;
   }
   if (!draft.is(fact::kParallel, "fsdp")) draft.set(fact::kParallel, "fsdp", setting);
+  draft.has_trainers_default_wrap = true;
   std::string words = setting.node->is_list() ? "" : setting.text();
   if (setting.node->is_list()) {
     for (const std::string& word : setting.texts()) words += word + " ";

@@ -57,6 +57,23 @@ TEST_CASE("the Trainer's AdamW of torchao is read; other blocks than its own are
   CHECK(!says(imported("optim: adamw_torch_4bit\noptim_args: weight=1\n").unmodelled, "optim_args", ""));
 }
 
+TEST_CASE("accelerate's FSDP wraps nothing where no policy is named, the Trainer's own each layer") {
+  const TemporaryDirectory place;
+  const std::string fsdp = place.write("fsdp.yaml",
+                                       "distributed_type: FSDP\nnum_processes: 8\n"
+                                       "fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: true}\n");
+  const std::string trainer = place.write("train.yaml", kTrainer),
+                    own = place.write("own.yaml", kTrainer + "fsdp: true\n");
+  const std::string by_size = place.write("size.yaml",
+                                          "distributed_type: FSDP\n"
+                                          "fsdp_config: {fsdp_auto_wrap_policy: SIZE_BASED_WRAP, fsdp_version: 2}\n");
+  CHECK(value_of(import_configs({fsdp, trainer}), "wrap") == "none");
+  CHECK(value_of(import_configs({fsdp, own}), "wrap") == "");  // as by default
+  CHECK(value_of(import_configs({own, fsdp}), "wrap") == "");
+  CHECK(value_of(import_configs({place.write("layers.yaml", kFsdp), trainer}), "wrap") == "layer");
+  CHECK(value_of(import_configs({by_size, trainer}), "wrap") == "size:100000000");
+}
+
 TEST_CASE("a setting takes the place of an assumption, whichever file is read first") {
   const TemporaryDirectory place;
   const std::string trainer = place.write("train.yaml", kTrainer);
