@@ -257,8 +257,8 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   }
   if (e.job.optimizer_implementation == OptimizerImplementation::torchao) {
     e.assumptions.emplace_back(
-        "without the tuning of torchao's kernels in the first update (which needs up to as much as the card's L2 cache "
-        "has above the peak until then)");
+        "without the tuning of torchao's kernels in the first update (which may exceed the peak until then by at most "
+        "the size of the card's L2 cache)");
   }
   set_rank0_apart(e, graph, options.run);
   e.host_bytes = host_bytes_of_node(e, graph, options.run);

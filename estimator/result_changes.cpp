@@ -67,7 +67,17 @@ std::vector<Job> precisions(const Job& job, const ModelSpec& /*spec*/, const Val
 std::vector<Job> optimizers(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   Values names = values;
   if (values.empty() && job.optimizer == "adamw") names.emplace_back("adamw-8bit");
-  return with_each(job, "optimizer", &Job::optimizer, names);
+  // The Trainer has 4 bits from torchao alone.
+  const bool is_trainer = job.runtime != Runtime::vramfit && job.modeling == Modeling::transformers;
+  if (is_trainer) std::ranges::replace(names, std::string("adamw-4bit"), std::string("adamw-4bit:torchao"));
+  std::vector<Job> changed;
+  const JobField& field = job_field_named("optimizer");
+  for (const std::string& name : names) {
+    Job choice = job;
+    field.set(choice, name);
+    if (field.get(choice) != field.get(job)) changed.push_back(std::move(choice));
+  }
+  return changed;
 }
 
 bool is_for_trained(const std::string& name) {
@@ -144,11 +154,11 @@ std::string why_no_global_batch(const Job& job, const ModelSpec& /*spec*/, const
       job.global_batch, ranks, 4 * ranks);
 }
 
-// Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large. Other
-// runtimes than the engine's own have no adapters.
+// Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large.
+// torchtitan has none.
 std::vector<Job> methods(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   Values names = values;
-  if (values.empty() && job.method == Method::full && job.runtime == Runtime::vramfit) names = {"lora", "qlora"};
+  if (values.empty() && job.method == Method::full && job.modeling != Modeling::torchtitan) names = {"lora", "qlora"};
   std::vector<Job> changed = with_each(job, "method", &Job::method, names);
   std::vector<std::string> notes;  // defaults show as flags of the plan
   const std::string& name = job.precision.name;
@@ -187,7 +197,6 @@ std::string method_of(const Job& job) { return job_field_named("method").get(job
 std::string sequence_of(const Job& job) { return fmt::to_string(job.sequence); }
 
 void check_precision(const std::string& name) { precision_named(name); }
-void check_optimizer(const std::string& name) { optimizer_number(name); }
 void check_quantization(const std::string& name) {
   if (quantization_named(name) == nullptr) unknown_value(name, names_of(kQuantizations));
 }
@@ -195,6 +204,7 @@ void check_value(std::string_view field, const std::string& value) {
   Job job;
   job_field_named(field).set(job, value);
 }
+void check_optimizer(const std::string& name) { check_value("optimizer", name); }
 void check_kernels(const std::string& name) { check_value("kernels", name); }
 void check_method(const std::string& name) { check_value("method", name); }
 void check_number(const std::string& value) { whole_number(value, 1, kMostNumber); }

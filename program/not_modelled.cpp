@@ -33,6 +33,10 @@ void require_time_rules(const Job& asked, const Cluster& cluster) {
     throw NotModelled(fmt::format("--sharding {} with --runtime {} (--stack deepspeed has it)", job.sharding,
                                   job_field_named("runtime").get(job)));
   }
+  if (job.gradient_dtype && job.runtime != Runtime::vramfit) {
+    throw NotModelled(fmt::format("--gradient-dtype fp8 with --runtime {} (--stack vramfit has it)",
+                                  job_field_named("runtime").get(job)));
+  }
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
   if (is_arena(job.allocator) && job.runtime != Runtime::vramfit) refuse_field(job, "allocator");
   const bool is_torchaos = asked.runtime == Runtime::pytorch_fsdp2 && asked.modeling == Modeling::torchtitan;

@@ -42,14 +42,15 @@ bool take(Job& job, const Job& from, const Fields& fields) {
   return changed;
 }
 
-bool can_be(const PlanRequest& request, const Job& job) {
+/// The job with what follows from its fields; none if it contradicts itself or has no rules.
+std::optional<Job> possible(const PlanRequest& request, const Job& job) {
   try {
     std::vector<std::string> notes;
-    resolve_job(job, request.spec, request.cluster, notes);
-    return has_rules(job, request.cluster);
+    Job resolved = resolve_job(job, request.spec, request.cluster, notes);
+    if (has_rules(resolved, request.cluster)) return resolved;
   } catch (const InputError&) {
-    return false;
   }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -58,7 +59,9 @@ std::vector<PlanStep> waterfall(const PlanRequest& request, const Job& chosen, E
   std::vector<PlanStep> steps;
   Job job = request.job, shown = request.job;
   const auto show = [&] {
-    const Option option = evaluator.timed(job);
+    const std::optional<Job> resolved = possible(request, job);
+    if (!resolved) return false;
+    const Option option = evaluator.timed(*resolved);
     const Attempt attempt = evaluator.attempt(option, kNoLimit);
     if (!attempt.rank) return false;
     steps.push_back({.change = steps.empty() ? "" : job_as_flags(job, shown),
@@ -67,9 +70,9 @@ std::vector<PlanStep> waterfall(const PlanRequest& request, const Job& chosen, E
     shown = job;
     return true;
   };
-  if (!can_be(request, job) || !show()) return {};
+  if (!show()) return {};
   for (const Fields& fields : groups_of_fields()) {
-    if (take(job, chosen, fields) && can_be(request, job)) show();
+    if (take(job, chosen, fields)) show();
   }
   return steps.size() > 1 ? steps : std::vector<PlanStep>{};
 }

@@ -8,7 +8,8 @@ namespace vramfit::dimension {
 namespace {
 
 // Every Nth block recomputed costs 1/N of a forward pass. Of the Ns that recompute equally many blocks, the smallest is
-// tried. PyTorch's runtimes have one selective policy. Activations that leave the card are those of layers that are
+// tried: its last one is farthest from the end of the forward pass, where all that blocks keep is still there.
+// PyTorch's runtimes have one selective policy. Activations that leave the card are those of layers that are
 // recomputed: inputs alone, whose copies a layer's work hides. All that layers keep would take longer to copy than to
 // compute again.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
@@ -35,7 +36,7 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   const std::int64_t layers = space.spec.num_hidden_layers;
   const bool has_first = job.runtime == Runtime::vramfit;
   for (std::int64_t n = layers; n > 1; --n) {
-    const bool is_new = has_first ? ceil_div(layers, n) != ceil_div(layers, n - 1) : layers / n != layers / (n + 1);
+    const bool is_new = has_first ? ceil_div(layers, n) != ceil_div(layers, n - 1) : layers / n != layers / (n - 1);
     if (is_new) add(EveryNth{n});
   }
   add(FullCheckpointing{});

@@ -39,10 +39,10 @@ void UnitLowering::start_fp8_sum() {
   if (!gradient_codes_) return;
   const std::int64_t replicas = in_.replicas;
   const Bytes codes = gradient_codes_bytes(unit_);
-  codes_of_replicas_ = in_.writer.allocate(buffer(replicas * unit_.fp8_gradient_elements, Dtype::u8,
+  codes_of_replicas_ = in_.writer.allocate(buffer(checked_mul(replicas, unit_.fp8_gradient_elements), Dtype::u8,
                                                   Category::communication, "fp8 gradients of all replicas"));
-  scales_of_replicas_ = in_.writer.allocate(
-      buffer(replicas * unit_.fp8_gradients, Dtype::f32, Category::communication, "scales of all replicas"));
+  scales_of_replicas_ = in_.writer.allocate(buffer(checked_mul(replicas, unit_.fp8_gradients), Dtype::f32,
+                                                   Category::communication, "scales of all replicas"));
   const auto copy = [&](const Held& own, const Held& all, int view, Bytes bytes) {
     in_.writer.run(run_of(Kernel::copy), {{&own, How::read}, Writer::viewed(all, How::write_part, view)},
                    Work{.bytes = static_cast<double>((2 * bytes).n)});

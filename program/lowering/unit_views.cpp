@@ -89,10 +89,10 @@ UnitViews::Numbers UnitViews::made_for(const Unit& unit) {
   made.trained = views_.number(list_view(0, unit.trainable_elements, unit.storages.front().dtype));
   if (unit.codes_bytes > 0) add_coded(unit, made);
   if (unit.fp8_gradients > 0) {
-    made.codes_of_replica =
-        views_.number(list_view(coords_.replicate * unit.fp8_gradient_elements, unit.fp8_gradient_elements, Dtype::u8));
+    made.codes_of_replica = views_.number(
+        list_view(checked_mul(coords_.replicate, unit.fp8_gradient_elements), unit.fp8_gradient_elements, Dtype::u8));
     made.scales_of_replica =
-        views_.number(list_view(coords_.replicate * unit.fp8_gradients, unit.fp8_gradients, Dtype::f32));
+        views_.number(list_view(checked_mul(coords_.replicate, unit.fp8_gradients), unit.fp8_gradients, Dtype::f32));
   }
   std::int64_t scales = 0;
   for (const UnitParameter& p : unit.parameters) {

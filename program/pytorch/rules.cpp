@@ -97,7 +97,8 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
-  if (job.optimizer == "adamw-4bit" && !has_optimizer(job) && has_trainer(job) && job.runtime == Runtime::pytorch) {
+  if (job.optimizer == "adamw-4bit" && !has_optimizer(job) && has_trainer(job) &&
+      job.modeling == Modeling::transformers && job.runtime == Runtime::pytorch) {
     throw NotModelled(
         fmt::format("--optimizer {} with --runtime {} (the Trainer's adamw_torch_4bit is: --optimizer "
                     "adamw-4bit:torchao)",

@@ -288,7 +288,7 @@ void require_accelerate(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   if (job.optimizer_implementation == OptimizerImplementation::torchao) {
-    if (!has_trainer(job)) refuse_field(job, "optimizer");
+    if (job.modeling != Modeling::transformers) refuse_field(job, "optimizer");
     throw NotModelled(
         fmt::format("--optimizer {} with FSDP2 (on one GPU and with --sharding no-shard it is)", value("optimizer")));
   }
@@ -317,7 +317,11 @@ void require_accelerate(const Job& job, Job& modelled) {
                       value("storage_dtype")));
     }
   }
-  if (!std::holds_alternative<WrapLayers>(job.wrap)) refuse_field(job, "wrap");
+  if (!std::holds_alternative<WrapLayers>(job.wrap)) {
+    throw NotModelled(fmt::format(
+        "--wrap {} with accelerate's FSDP2 (units of a layer are: --wrap layer, its TRANSFORMER_BASED_WRAP)",
+        value("wrap")));
+  }
   if (!job.wrap_embeddings) {
     throw NotModelled("--wrap-embeddings off (accelerate gives them units of their own: --wrap-embeddings on)");
   }

@@ -51,6 +51,9 @@ void require_fp8_gradients(const Job& job) {
   if (!std::holds_alternative<NoGradientMask>(job.gradient_mask)) {
     refuse("gradient_mask", "masks are applied to gradients in the storage dtype; leave out one of the two");
   }
+  if (has_adapters(job) && job.freeze.empty()) {
+    refuse("method", "adapters alone are trained, and no matrix of a layer; use --method full, or leave it out");
+  }
   if (offload_of(job).states) {
     refuse("offload", "the CPU reads gradients in the storage dtype; use --offload none or activations");
   }

@@ -49,8 +49,11 @@ void read_fsdp_config(const Setting& setting, Draft& draft) { read_fsdp(setting,
 /// FullyShardedDataParallelPlugin.__post_init__: NO_WRAP where nothing names a policy.
 void note_missing_policy(const ConfigNode& root, Draft& draft) {
   const ConfigNode* config = find_in(root, "fsdp_config");
-  const bool is_named = config != nullptr && (find_in(*config, "fsdp_auto_wrap_policy") != nullptr ||
-                                              find_in(*config, "auto_wrap_policy") != nullptr);
+  const auto names_policy = [&](std::string_view key) {
+    const ConfigNode* policy = config == nullptr ? nullptr : find_in(*config, key);
+    return policy != nullptr && policy->kind != ConfigNode::Kind::null;
+  };
+  const bool is_named = names_policy("fsdp_auto_wrap_policy") || names_policy("auto_wrap_policy");
   if (draft.is(fact::kParallel, "fsdp") && !is_named) draft.has_accelerates_default_wrap = true;
 }
 

@@ -120,6 +120,7 @@ constexpr std::array kKeys{
     KeyRow{"float16", read_pure_fp16},
     KeyRow{"torch_dtype", read_weights_dtype},
     KeyRow{"optimizer", read_hf_optimizer},
+    KeyRow{"optim_args", read_optimizer_arguments},
     KeyRow{"adapter", read_adapter},
     KeyRow{"load_in_4bit", read_load_in_4bit},
     KeyRow{"load_in_8bit", read_load_in_8bit},
@@ -183,7 +184,7 @@ constexpr std::array kIgnored{
     IgnoredKeys{"no memory depends on it",
                 "output_dir learning_rate lr_scheduler lr_* num_epochs max_steps warmup_* weight_decay adam_* seed "
                 "max_grad_norm cosine_* train_on_inputs strict tf32 loss_watchdog_* early_stopping_patience "
-                "optim_args optim_target_modules embedding_lr* group_by_length curriculum_sampling eta_min "
+                "optim_target_modules embedding_lr* group_by_length curriculum_sampling eta_min "
                 "jagged_restart_* lora_model_dir torch_compile_* flex_attn_compile_kwargs"},
     IgnoredKeys{"which model class, tokenizer and data",
                 "model_type tokenizer_* datasets test_datasets pretraining_dataset dataset_* val_set_size "

@@ -123,7 +123,7 @@ constexpr std::array kOthers{
     UnmodelledKeys{"parameters are made on the device", "param_init_fn"},
 };
 constexpr std::array kIgnored{
-    IgnoredKeys{"layers are wrapped, as --wrap layer says", "transformer_layer_cls_to_wrap"},
+    IgnoredKeys{"which layers, where a policy wraps layers", "transformer_layer_cls_to_wrap"},
     IgnoredKeys{"decides about loading and saving alone",
                 "state_dict_type cpu_ram_efficient_loading sync_module_states final_state_dict_type"},
     IgnoredKeys{"pinned or not, it is host memory", "cpu_offload_pin_memory"},

@@ -11,6 +11,10 @@ const KeyTable& training_arguments();
 /// What trl 1.16 adds: SFTConfig, DPOConfig, GRPOConfig, RewardConfig, ModelConfig, ScriptArguments.
 const KeyTable& trl_arguments();
 
+/// "block_size=128, bf16_stochastic_round=True", in axolotl also a map: only torchao's AdamW has these, and needs other
+/// memory with them.
+void read_optimizer_arguments(const Setting& setting, Draft& draft);
+
 /// The keys of both tables that `map` has are read, the others are ignored as unknown.
 void read_arguments(const ConfigNode& map, const std::string& file, const KeyTable& own, Draft& draft);
 

@@ -40,17 +40,6 @@ void read_fsdp_config(const Setting& setting, Draft& draft) {
 
 void read_tf32(const Setting& setting, Draft& draft) { draft.ignore(setting, "no memory depends on it"); }
 
-/// "block_size=128, bf16_stochastic_round=True": only torchao's AdamW has these, and needs other memory with them.
-void read_optimizer_arguments(const Setting& setting, Draft& draft) {
-  const std::string said = setting.text();
-  const bool is_of_torchao = said.find("block_size") != std::string::npos || said.find("_round") != std::string::npos;
-  if (is_of_torchao) {
-    draft.not_modelled(setting, "other blocks of averages, or stochastic rounding");
-  } else {
-    draft.ignore(setting, "no memory depends on it");
-  }
-}
-
 constexpr std::array kKeys{
     KeyRow{"per_device_train_batch_size", read_count<kMicroBatch>},
     KeyRow{"per_gpu_train_batch_size", read_count<kMicroBatch>},
@@ -110,6 +99,21 @@ constexpr std::array kIgnored{
 constexpr KeyTable kTable{"TrainingArguments", kKeys, kOthers, kIgnored};
 
 }  // namespace
+
+void read_optimizer_arguments(const Setting& setting, Draft& draft) {
+  std::string said;
+  if (setting.node->is_map()) {
+    for (const std::string& key : setting.node->keys) said += key + " ";
+  } else {
+    said = setting.text();
+  }
+  const bool is_of_torchao = said.find("block_size") != std::string::npos || said.find("_round") != std::string::npos;
+  if (is_of_torchao) {
+    draft.not_modelled(setting, "other blocks of averages, or stochastic rounding");
+  } else {
+    draft.ignore(setting, "no memory depends on it");
+  }
+}
 
 const KeyTable& training_arguments() { return kTable; }
 

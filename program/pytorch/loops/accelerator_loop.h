@@ -50,11 +50,11 @@ class AcceleratorLoop : public Loop {
   /// `items`: as the model sees them.
   Tensor next_token_loss(const Tensor& logits, const Tensor& labels, const Tensor& items);
   Tensor shifted(const Tensor& labels, Tensor& padded);
-  /// Whether the optimizer is asked on the card to skip an update (its _step_supports_amp_scaling): only PyTorch's
-  /// fused.
   /// The learning rate of the next step, where that is on the card.
   virtual void schedule() {}
 
+  /// Whether the optimizer is asked on the card to skip an update (its _step_supports_amp_scaling): only PyTorch's
+  /// fused.
   bool skips_on_card() const {
     return parts_.job.optimizer == "adamw" && parts_.job.optimizer_implementation == OptimizerImplementation::fused;
   }

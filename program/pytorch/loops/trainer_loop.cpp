@@ -26,9 +26,6 @@ void TrainerLoop::update() {
   step();
 }
 
-// Where Python gives a name to another tensor of the same size and lets go of the one before, the one before stays
-// here and the other is let go of: a program must leave the same buffers after each step.
-
 /// A number for each group of the optimizer: weights that decay, and others, of which there may be none.
 std::vector<Tensor> TrainerLoop::rates(const char* what) {
   constexpr int kGroups = 2;
@@ -56,6 +53,9 @@ void TrainerLoop::schedule() {
   const std::vector<Tensor> scheduled = rates("scheduled");
   const std::vector<Tensor> copies = rates("last, copied");
 }
+
+// Where Python gives a name to another tensor of the same size and lets go of the one before, the one before stays
+// here and the other is let go of: a program must leave the same buffers after each step.
 
 /// get_batch_samples: all micro-batches of the step, then how many labels count in them.
 void TrainerLoop::begin_step() {

@@ -55,6 +55,15 @@ TEST_CASE("the Trainer's AdamW of torchao is read; other blocks than its own are
   CHECK(value_of(imported("optim: adamw_torch_4bit\n"), "optimizer") == "adamw-4bit:torchao");
   CHECK(says(imported("optim: adamw_torch_4bit\noptim_args: block_size=128\n").unmodelled, "optim_args", "blocks"));
   CHECK(!says(imported("optim: adamw_torch_4bit\noptim_args: weight=1\n").unmodelled, "optim_args", ""));
+  const auto of_axolotl = [&](const std::string& arguments) {
+    return import_configs({place.write("axolotl.yaml",
+                                       "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 1\n"
+                                       "optimizer: adamw_torch_4bit\noptim_args: " +
+                                           arguments)});
+  };
+  CHECK(says(of_axolotl("\"block_size=128\"\n").unmodelled, "optim_args", "blocks"));
+  CHECK(says(of_axolotl("{bf16_stochastic_round: true}\n").unmodelled, "optim_args", "rounding"));
+  CHECK(!says(of_axolotl("{weight: 1}\n").unmodelled, "optim_args", ""));
 }
 
 TEST_CASE("accelerate's FSDP wraps nothing where no policy is named, the Trainer's own each layer") {
@@ -68,6 +77,10 @@ TEST_CASE("accelerate's FSDP wraps nothing where no policy is named, the Trainer
                                           "distributed_type: FSDP\n"
                                           "fsdp_config: {fsdp_auto_wrap_policy: SIZE_BASED_WRAP, fsdp_version: 2}\n");
   CHECK(value_of(import_configs({fsdp, trainer}), "wrap") == "none");
+  const std::string null = place.write("null.yaml",
+                                       "distributed_type: FSDP\nnum_processes: 8\n"
+                                       "fsdp_config: {fsdp_version: 2, fsdp_auto_wrap_policy: null}\n");
+  CHECK(value_of(import_configs({null, trainer}), "wrap") == "none");
   CHECK(value_of(import_configs({fsdp, own}), "wrap") == "");  // as by default
   CHECK(value_of(import_configs({own, fsdp}), "wrap") == "");
   CHECK(value_of(import_configs({place.write("layers.yaml", kFsdp), trainer}), "wrap") == "layer");

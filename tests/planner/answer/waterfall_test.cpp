@@ -2,8 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "job/resolve_job.h"
 #include "tests/planner/requests.h"
+#include "tests/support/models.h"
 
 namespace vramfit {
 
@@ -58,6 +62,20 @@ TEST_CASE("what was allowed is a step of its own") {
   const Plan plan = make_plan(request);
   REQUIRE(plan.steps.size() > 1);
   CHECK(plan.steps[1].change == "--precision bf16-pure");
+}
+
+TEST_CASE("adapters of PEFT that were allowed are a step, with what follows from them") {
+  PlanRequest request = request_for("llama", parse_cluster("1xH100-80GB"));
+  fix(request, "runtime", "pytorch");
+  fix(request, "modeling", "transformers");
+  fix(request, "attention", "flash");
+  request.spec = testing::llama_8b();
+  request.allowed = parse_allowed("method:lora");
+  const Plan plan = make_plan(request);
+  REQUIRE(plan.chosen);
+  CHECK(plan.chosen->job.method == Method::lora);
+  const auto is_of_method = [](const PlanStep& step) { return step.change.find("--method lora") != std::string::npos; };
+  CHECK(std::ranges::any_of(plan.steps, is_of_method));
 }
 
 TEST_CASE("a plan that is the job as asked for has no steps") {

@@ -16,7 +16,14 @@ using testing::torchtitan_request;
 
 namespace {
 
-/// How many blocks each choice of every:N checkpoints, of blocks that are counted from `first`.
+int checkpointed(std::int64_t n, int blocks, int first) {
+  int count = 0;
+  for (int block = 0; block < blocks; ++block) count += (block + first) % n == 0 ? 1 : 0;
+  return count;
+}
+
+/// How many blocks each choice of every:N checkpoints, of blocks that are counted from `first`. Each N is the smallest
+/// that checkpoints as many.
 std::multiset<int> counts_of(PlanRequest request, int blocks, int first) {
   request.spec.num_hidden_layers = blocks;
   std::vector<std::string> notes;
@@ -28,8 +35,8 @@ std::multiset<int> counts_of(PlanRequest request, int blocks, int first) {
   for (const Job& choice : row->choices(job, space)) {
     const auto* every = std::get_if<EveryNth>(&choice.checkpointing);
     if (every == nullptr) continue;
-    int count = 0;
-    for (int block = 0; block < blocks; ++block) count += (block + first) % every->n == 0 ? 1 : 0;
+    const int count = checkpointed(every->n, blocks, first);
+    CHECK(checkpointed(every->n - 1, blocks, first) != count);
     counts.insert(count);
   }
   return counts;
@@ -38,11 +45,7 @@ std::multiset<int> counts_of(PlanRequest request, int blocks, int first) {
 /// The numbers that some N from 2 on gives, once each.
 std::multiset<int> all_counts(int blocks, int first) {
   std::set<int> counts;
-  for (int n = 2; n <= blocks; ++n) {
-    int count = 0;
-    for (int block = 0; block < blocks; ++block) count += (block + first) % n == 0 ? 1 : 0;
-    counts.insert(count);
-  }
+  for (int n = 2; n <= blocks; ++n) counts.insert(checkpointed(n, blocks, first));
   return {counts.begin(), counts.end()};
 }
 
