@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/error.h"
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
-#include "job/resolve_job.h"
 #include "planner/dimensions/dimensions.h"
+#include "planner/search/changes.h"
 
 namespace vramfit {
 
@@ -42,24 +41,13 @@ bool take(Job& job, const Job& from, const Fields& fields) {
   return changed;
 }
 
-/// The job with what follows from its fields; none if it contradicts itself or has no rules.
-std::optional<Job> possible(const PlanRequest& request, const Job& job) {
-  try {
-    std::vector<std::string> notes;
-    Job resolved = resolve_job(job, request.spec, request.cluster, notes);
-    if (has_rules(resolved, request.cluster)) return resolved;
-  } catch (const InputError&) {
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::vector<PlanStep> waterfall(const PlanRequest& request, const Job& chosen, Evaluator& evaluator) {
   std::vector<PlanStep> steps;
   Job job = request.job, shown = request.job;
   const auto show = [&] {
-    const std::optional<Job> resolved = possible(request, job);
+    const std::optional<Job> resolved = possible_job(job, request);
     if (!resolved) return false;
     const Option option = evaluator.timed(*resolved);
     const Attempt attempt = evaluator.attempt(option, kNoLimit);

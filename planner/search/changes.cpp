@@ -34,19 +34,6 @@ struct Combination {
   std::vector<std::pair<std::size_t, std::size_t>> parts;  // by kind: its row, and the number of its choice
 };
 
-/// The job as it would be searched; none if it can't be at all: a card may not compute in its precision, and CPU ranks
-/// have no CUDA kernels.
-std::optional<Job> possible(const Job& job, const PlanRequest& request) {
-  std::vector<std::string> notes;
-  try {
-    Job resolved = resolve_job(job, request.spec, request.cluster, notes);
-    require_rules(resolved, request.cluster);
-    return resolved;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
 /// None for "any".
 const ResultChange* kind_named(const std::string& name) {
   std::vector<std::string> known{"any"};
@@ -174,7 +161,7 @@ std::vector<Combination> combinations(const PlanRequest& request) {
   std::vector<std::string> refused;
   std::erase_if(list, [&](const Combination& combination) {
     const std::vector<std::string>& needs = combination.change.needs;
-    const std::optional<Job> job = possible(combination.change.job, request);
+    const std::optional<Job> job = possible_job(combination.change.job, request);
     if (!needs.empty() && lacks_masters(combination.change.job, request)) return true;
     if (job && !jobs.insert(identity(*job)).second) return true;
     if (job && needs.size() > 1) combined.insert(needs.begin(), needs.end());
@@ -250,6 +237,17 @@ Allowed parse_allowed(const std::string& text) {
   return allowed;
 }
 
+std::optional<Job> possible_job(const Job& job, const PlanRequest& request) {
+  std::vector<std::string> notes;
+  try {
+    Job resolved = resolve_job(job, request.spec, request.cluster, notes);
+    require_rules(resolved, request.cluster);
+    return resolved;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 std::string allow_text(const std::vector<std::string>& needs) { return fmt::to_string(fmt::join(needs, ",")); }
 
 std::vector<std::string> last_resorts_of(const Change& change) {
@@ -266,7 +264,7 @@ std::vector<Change> changes_not_allowed(const PlanRequest& request, bool last_re
   for (const ResultChange& kind : result_changes()) {
     if (kind.last_resort != last_resort || is_allowed(request, kind)) continue;
     std::vector<Change> changed = with_each(none, kind, request, {});
-    std::erase_if(changed, [&](const Change& change) { return !possible(change.job, request); });
+    std::erase_if(changed, [&](const Change& change) { return !possible_job(change.job, request); });
     std::ranges::move(changed, std::back_inserter(list));
   }
   return list;

@@ -1,6 +1,7 @@
 // Changes to the training result that --allow permits, of the kinds that estimator/result_changes.h lists.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,10 @@ struct Change {
   std::vector<std::string> needs = {};          // what --allow names to permit it: {"precision:bf16-pure"}
   std::vector<const ResultChange*> kinds = {};  // of these, in the order of result_changes()
 };
+
+/// The job with what follows from its fields, as it would be searched; none if it can't be at all: fields contradict
+/// each other, a card may not compute in its precision, and CPU ranks have no CUDA kernels.
+std::optional<Job> possible_job(const Job& job, const PlanRequest& request);
 
 /// Its values of --allow: "precision:bf16-pure,optimizer:adamw-8bit".
 std::string allow_text(const std::vector<std::string>& needs);

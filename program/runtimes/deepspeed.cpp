@@ -32,11 +32,10 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<eager::Zero>(torch, graph, job, modules);
 }
 
-/// The first three, and what is said of adapters.
-constexpr std::array<std::string_view, 10> kHonoured{"bucket_bytes", "overlap_comm", "zero3_sizes",  "method",
-                                                     "lora_rank",    "lora_alpha",   "lora_dropout", "lora_targets",
-                                                     "rslora",       "frozen_dtype"};
-constexpr std::size_t kWithoutAdapters = 3;
+constexpr std::array<std::string_view, 3> kHonoured{"bucket_bytes", "overlap_comm", "zero3_sizes"};
+constexpr std::array<std::string_view, 10> kWithAdapters{"bucket_bytes", "overlap_comm", "zero3_sizes",  "method",
+                                                         "lora_rank",    "lora_alpha",   "lora_dropout", "lora_targets",
+                                                         "rslora",       "frozen_dtype"};
 
 /// What DeepSpeed makes of bf16=True and fp16=True: reductions in the model's own type (deepspeed/runtime/engine.py:
 /// communication_data_type), partitions in fp32.
@@ -113,9 +112,8 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   require_adapters(job);
-  const std::span<const std::string_view> honoured(kHonoured);
-  eager::require_rules(job, modelled, cluster,
-                       job.method == Method::full ? honoured.first(kWithoutAdapters) : honoured);
+  const bool adapts = job.method != Method::full;
+  eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   require_offload_of_stage(job);
   require_sizes_of_stage(job);
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
