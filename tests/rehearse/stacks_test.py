@@ -50,7 +50,7 @@ class Stacks(unittest.TestCase):
         self.assertRegex(by_default["assumptions"][0], "^no --stack given: transformers' Trainer, which most people train with")
         lines = estimate("--wrap", "layers:2", gpus="2xRTX4090").stdout.splitlines()
         self.assertRegex(lines[0], "^FITS: .* with vramfit's own engine, ")
-        self.assertRegex(lines[2], "^transformers' Trainer: no rules for --wrap layers:2; for your own script: ")
+        self.assertRegex(lines[2], "^transformers' Trainer: no rules for --wrap layers:2 with accelerate's FSDP2 .*; for your own script: ")
         self.assertIn(" --stack transformers --exact rehearses it; ", estimate("--optimizer", "sgd").stdout.splitlines()[2])
         flags = json.loads(estimate("--json", command="plan").stdout)["job"]
         self.assertEqual(flags["runtime"], "vramfit")
