@@ -51,6 +51,16 @@ bool overlaps_reductions(const Job& job) {
   return job.overlap_comm.value_or(job.runtime == Runtime::deepspeed && job.sharding == "full-shard");
 }
 
+namespace {
+std::int64_t rows_of(const Job& job, std::int64_t batch) {
+  return job.modeling == Modeling::trl_dpo ? checked_mul(2, batch) : batch;
+}
+}  // namespace
+
+std::int64_t rows_of_micro_batch(const Job& job) { return rows_of(job, job.micro_batch); }
+
+std::int64_t tokens_of_step(const Job& job) { return checked_mul(rows_of(job, job.global_batch), job.sequence); }
+
 std::int64_t data_ranks(const Job& job) { return checked_mul(job.mesh.replicate, job.mesh.shard); }
 
 }  // namespace vramfit

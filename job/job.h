@@ -23,7 +23,7 @@ enum class Runtime {
 constexpr bool is_fsdp(Runtime runtime) {
   return runtime == Runtime::pytorch_fsdp1 || runtime == Runtime::pytorch_fsdp2;
 }
-enum class Modeling { vramfit, torchtitan, transformers, trl, accelerate };
+enum class Modeling { vramfit, torchtitan, transformers, trl, trl_dpo, accelerate };
 enum class Method { full, lora, qlora };
 
 /// A named precision is a row of dtypes, each of which may be overridden (docs/precision.md).
@@ -113,13 +113,19 @@ struct Job {
 /// runtime/zero/config.py: overlap_comm_valid).
 bool overlaps_reductions(const Job& job);
 
-/// Whether transformers' Trainer trains, or TRL's, which is made from it.
-inline bool has_trainer(const Job& job) {
-  return job.modeling == Modeling::transformers || job.modeling == Modeling::trl;
-}
+/// Whether one of TRL's trainers trains: SFTTrainer, or DPOTrainer, of whose pairs a micro-batch of N has N.
+inline bool has_trl(const Job& job) { return job.modeling == Modeling::trl || job.modeling == Modeling::trl_dpo; }
+
+/// Whether transformers' Trainer trains, or one of TRL's, which are made from it.
+inline bool has_trainer(const Job& job) { return job.modeling == Modeling::transformers || has_trl(job); }
 
 /// Whether one of transformers' models is trained that accelerate has set up: by a Trainer, or in a loop of one's own.
 inline bool uses_accelerate(const Job& job) { return has_trainer(job) || job.modeling == Modeling::accelerate; }
+
+/// How many rows of `sequence` tokens a micro-batch of N has: N, or of pairs 2N.
+std::int64_t rows_of_micro_batch(const Job& job);
+/// Of all ranks and micro-batches.
+std::int64_t tokens_of_step(const Job& job);
 
 /// Data-parallel ranks: each reads different rows of the global batch.
 std::int64_t data_ranks(const Job& job);

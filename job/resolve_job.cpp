@@ -211,7 +211,7 @@ void resolve_adapters(Job& job, Notes& notes) {
     job.quantization = "nf4-double";
     notes.emplace_back("--quantization nf4-double");
   }
-  if (job.modeling == Modeling::trl && !job.frozen_dtype) {
+  if (has_trl(job) && !job.frozen_dtype) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (TRL loads weights so unless its model_init_kwargs say otherwise)");
   }

@@ -29,6 +29,12 @@ constexpr std::array kSft{StackDefault{"runtime", "pytorch"}, StackDefault{"mode
 constexpr std::array kSftFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "trl"},
                                StackDefault{"checkpointing", "full"}};
 
+// DPOConfig differs in the same.
+constexpr std::array kDpo{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "trl-dpo"},
+                          StackDefault{"checkpointing", "full"}};
+constexpr std::array kDpoFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "trl-dpo"},
+                               StackDefault{"checkpointing", "full"}};
+
 // A loop of one's own has the optimizer that it makes: torch.optim.AdamW without more is its foreach form.
 constexpr std::array kAccelerate{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "accelerate"},
                                  StackDefault{"optimizer", "adamw:foreach"}};
@@ -48,7 +54,7 @@ constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
     Stack{"transformers", "transformers' Trainer", kTrainer, kTrainerFsdp2, kTrainerFsdp1},
     Stack{"trl", "TRL's SFTTrainer", kSft, kSftFsdp2},
-    Stack{"trl-dpo", "TRL's DPOTrainer", {}, {}},
+    Stack{"trl-dpo", "TRL's DPOTrainer", kDpo, kDpoFsdp2},
     Stack{"trl-grpo", "TRL's GRPOTrainer", {}, {}},
     Stack{"accelerate", "a training loop with accelerate", kAccelerate, kAccelerateFsdp2},
     Stack{"deepspeed", "transformers' Trainer with DeepSpeed", kDeepSpeed, kDeepSpeed},
@@ -80,6 +86,8 @@ const Stack& stack_of(const Job& job) {
       return stack_named("transformers");
     case Modeling::trl:
       return stack_named("trl");
+    case Modeling::trl_dpo:
+      return stack_named("trl-dpo");
     case Modeling::accelerate:
       return stack_named("accelerate");
   }
@@ -100,7 +108,7 @@ Precision precision_on(const Job& job, std::string_view name) {
   const bool is_accelerate = is_fsdp(job.runtime) && uses_accelerate(job);
   if (is_accelerate || job.runtime == Runtime::deepspeed) precision.reduce = precision.compute;
   // sft_trainer.py: __init__ converts adapters over 4 bits.
-  if (job.modeling == Modeling::trl && job.method == Method::qlora) precision.storage = precision.state = Dtype::bf16;
+  if (has_trl(job) && job.method == Method::qlora) precision.storage = precision.state = Dtype::bf16;
   return precision;
 }
 

@@ -37,7 +37,7 @@ bool finish_library(Draft& draft) {
   } else if (is_deepspeed && draft.is(fact::kLibrary, "transformers")) {
     draft.forget(fact::kLibrary);
     draft.assume(fact::kLibrary, "deepspeed", "transformers' Trainer with DeepSpeed");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl")) {
+  } else if (is_deepspeed && (draft.is(fact::kLibrary, "trl") || draft.is(fact::kLibrary, "trl-dpo"))) {
     draft.not_modelled("TRL with DeepSpeed: the recipe of DeepSpeed trains with transformers' Trainer");
   }
   return is_known;

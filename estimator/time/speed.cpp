@@ -31,9 +31,11 @@ double seconds_without_host(const program::Program& program, const Cluster& clus
 double model_flops_utilization(const Graph& graph, const Job& job, const Card& card, double step_seconds) {
   const double peak = peak_flops(card, job.precision.compute);
   if (peak == 0 || step_seconds <= 0) return 0;
-  // PyTorch's runtimes train every parameter, and have no tapes.
-  const double flops = job.runtime == Runtime::vramfit ? training_flops(tape_inputs(graph, job, card.device))
-                                                       : 3 * forward_flops(graph, {job.micro_batch, job.sequence});
+  // PyTorch's runtimes train every parameter, and have no tapes. DPOTrainer's reference runs forward, too.
+  const double forwards = job.modeling == Modeling::trl_dpo ? 4 : 3;
+  const double flops = job.runtime == Runtime::vramfit
+                           ? training_flops(tape_inputs(graph, job, card.device))
+                           : forwards * forward_flops(graph, {rows_of_micro_batch(job), job.sequence});
   return static_cast<double>(job.accumulation) * flops / (step_seconds * peak);
 }
 
@@ -48,7 +50,7 @@ Speed speed_of(const program::Program& program, const Graph& graph, const Job& j
     speed.exposed_copy_seconds = seconds - seconds_without_copies(program, cluster, efficiency);
     speed.exposed_host_seconds = seconds - seconds_without_host(program, cluster, efficiency);
   }
-  speed.tokens_per_second = static_cast<double>(checked_mul(job.global_batch, job.sequence)) / seconds;
+  speed.tokens_per_second = static_cast<double>(tokens_of_step(job)) / seconds;
   speed.tokens_per_second_per_card = speed.tokens_per_second / static_cast<double>(cluster.cards());
   speed.model_flops_utilization = model_flops_utilization(graph, job, cluster.card, seconds);
   return speed;

@@ -60,6 +60,11 @@ ReduceScratch sum_over_all(std::int64_t elements, const Device& device) {
   return scratch_of({.inputs = elements}, device);
 }
 
+ReduceScratch sum_of_each_row(std::int64_t rows, std::int64_t width, const Device& device) {
+  if (rows == 0 || width == 0) return {};
+  return scratch_of({.inputs = width, .outputs = rows}, device);
+}
+
 ReduceScratch sum_over_rows(std::int64_t rows, std::int64_t width, const Device& device, std::int64_t element_bytes) {
   constexpr std::int64_t kMostIndexed = std::int64_t{1} << 31;
   if (checked_mul(checked_mul(rows, width), element_bytes) >= kMostIndexed)

@@ -17,6 +17,9 @@ struct ReduceScratch {
 /// Sum over all elements of a contiguous tensor into one fp32 number.
 ReduceScratch sum_over_all(std::int64_t elements, const Device& device);
 
+/// Sums of each row of a contiguous [rows, width].
+ReduceScratch sum_of_each_row(std::int64_t rows, std::int64_t width, const Device& device);
+
 /// Sum of [rows, width] over its rows, in fp32; `element_bytes` as they are read. Throws NotModelled from 2 GiB on,
 /// which is summed in parts.
 ReduceScratch sum_over_rows(std::int64_t rows, std::int64_t width, const Device& device,

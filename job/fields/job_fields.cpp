@@ -109,7 +109,7 @@ constexpr std::array kJobFields{
         "pytorch with --sharding no-shard. "
         "Sets the defaults of --allocator, --prefetch, --wrap-embeddings and --bucket-bytes. Default: vramfit",
         get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
-    JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers|trl|accelerate",
+    JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers|trl|trl-dpo|accelerate",
              "Whose model code runs: vramfit with --runtime vramfit, torchtitan, transformers (with its Trainer, and "
              "accelerate's FSDP2), trl (the same with TRL's SFTTrainer) or accelerate (transformers' models in a loop "
              "of one's own with accelerate) with PyTorch's runtimes. Default: vramfit",

@@ -18,7 +18,7 @@ namespace {
 /// An option that was timed is most often tried soon after that. A program may take megabytes.
 constexpr std::size_t kMostPrograms = 16;
 
-double tokens_of(const Job& job) { return static_cast<double>(job.global_batch) * static_cast<double>(job.sequence); }
+double tokens_of(const Job& job) { return static_cast<double>(tokens_of_step(job)); }
 
 }  // namespace
 

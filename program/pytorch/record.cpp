@@ -16,15 +16,23 @@ namespace {
 
 using program::Section;
 
+/// The job as the model sees it: of a micro-batch of N pairs it is given 2 N rows.
+Job walked(const Job& job) {
+  Job seen = eager_form(job);
+  seen.micro_batch = rows_of_micro_batch(job);
+  return seen;
+}
+
 /// Loading, a first step and a later one, cut into sections.
 class Trainer {
  public:
   Trainer(const program::LowerInputs& inputs, const Graph& graph, MakeWrapper make)
-      : job_(eager_form(inputs.job)),
+      : job_(walked(inputs.job)),
         torch_(recording_, inputs.device, graph.parameters.size()),
         model_(make_model(graph, job_, torch_)),
         wrapper_(make(torch_, graph, job_, model_->modules())),
-        loop_(make_loop({.job = job_,
+        loop_(make_loop({.graph = graph,
+                         .job = job_,
                          .clip = inputs.run.clip,
                          .torch = torch_,
                          .model = *model_,

@@ -146,22 +146,25 @@ void require_quantization(const Job& job) {
                   job_field_named("method").get(job), job.quantization, job.precision.name));
 }
 
-void require_sft_adapters(const Job& job, Job& modelled) {
+void require_trl_adapters(const Job& job, Job& modelled) {
+  const std::string modeling = job_field_named("modeling").get(job);
   if (job.method == Method::qlora && job.precision.name == "fp16-mixed") {
     throw LibraryFails(
-        "--modeling trl with --method qlora and --precision fp16-mixed (its adapters over 4 bits are bf16, and "
-        "PyTorch's GradScaler has no kernel for gradients in bf16: bf16-mixed, or --modeling transformers)");
+        fmt::format("--modeling {} with --method qlora and --precision fp16-mixed (its adapters over 4 bits are bf16, "
+                    "and PyTorch's GradScaler has no kernel for gradients in bf16: bf16-mixed, or --modeling "
+                    "transformers)",
+                    modeling));
   }
   if (job.method == Method::qlora && (job.precision.storage != Dtype::bf16 || job.precision.state != Dtype::bf16)) {
     throw NotModelled(
-        fmt::format("--modeling trl with --method qlora, --storage-dtype {} and --state-dtype {} (its adapters over 4 "
+        fmt::format("--modeling {} with --method qlora, --storage-dtype {} and --state-dtype {} (its adapters over 4 "
                     "bits are bf16, and so are their states: --storage-dtype bf16 --state-dtype bf16)",
-                    dtype_name(job.precision.storage), dtype_name(job.precision.state)));
+                    modeling, dtype_name(job.precision.storage), dtype_name(job.precision.state)));
   }
   if (job.method == Method::qlora) modelled.precision.storage = modelled.precision.state = Dtype::bf16;
   if (job.method == Method::lora && job.precision.name == "bf16-pure") {
-    throw NotModelled(
-        "--modeling trl with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)");
+    throw NotModelled(fmt::format(
+        "--modeling {} with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)", modeling));
   }
 }
 

@@ -27,6 +27,6 @@ void require_quantization(const Job& job);
 
 /// Throws NotModelled for adapters under TRL's SFTTrainer that have no rules: TRL leaves their dtype to PEFT, which
 /// makes them fp32, and converts those over quantized weights to bf16, which `modelled` gets.
-void require_sft_adapters(const Job& job, Job& modelled);
+void require_trl_adapters(const Job& job, Job& modelled);
 
 }  // namespace vramfit::eager

@@ -45,6 +45,11 @@ void Torch::set_parameter(int parameter, const Tensor& tensor, bool is_trained) 
           .output = held.output};
 }
 
+void Torch::exchange_models() {
+  of_other_model_.resize(parameters_.size());
+  std::swap(parameters_, of_other_model_);
+}
+
 void Torch::set_frozen_parameter(int parameter, Tensor& tensor) {
   set_parameter(parameter, tensor, false);
   parameters_.at(static_cast<std::size_t>(parameter)).frozen = &tensor;
@@ -88,7 +93,7 @@ Tensor Torch::unpack(const Saved& saved) {
 Tensor Torch::record(Tensor output, std::vector<Edge> next, std::vector<Saved> saved, Backward backward) {
   output.made_by.reset();
   output.output = 0;
-  output.wants_gradient = std::ranges::any_of(next, &Edge::wanted);
+  output.wants_gradient = has_gradients_ && std::ranges::any_of(next, &Edge::wanted);
   if (!output.wants_gradient) return output;
   output.made_by = std::make_shared<Node>(Node{.sequence = sequence_++,
                                                .scope = heap_.scope,
@@ -193,12 +198,6 @@ Tensor Torch::divide_by(const Tensor& x, const Tensor& divisor) {
         const Tensor quotient = computed("aten::div", {reads(g), reads(kept[0])}, make_like(g, "div gradient"));
         return std::vector<Tensor>{gradient_as(quotient, dtype)};
       });
-}
-
-Tensor Torch::clone_keeping(const Tensor& x, const Tensor& kept) {
-  std::vector<Saved> saved{save(kept)};
-  return record(computed("aten::clone", {reads(x)}, make_like(x, "clone")), {edge_to(x)}, std::move(saved),
-                [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
 }
 
 Tensor Torch::rsqrt(const Tensor& x) {
@@ -362,6 +361,7 @@ Tensor Torch::scale_in_place(const Tensor& x) {
 }
 
 Tensor Torch::require_gradient(Tensor x) {
+  if (!has_gradients_) return x;
   leaves_.push_back(detached(x));
   x.wants_gradient = true;
   x.made_by = std::make_shared<Node>(Node{.sequence = std::numeric_limits<std::int64_t>::max(),

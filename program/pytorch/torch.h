@@ -14,26 +14,9 @@
 #include "program/ops/attention.h"
 #include "program/pytorch/checkpoint.h"
 #include "program/pytorch/module_hooks.h"
+#include "program/pytorch/shapes.h"
 
 namespace vramfit::eager {
-
-/// What scaled_dot_product_attention computes with.
-enum class AttentionKernel { flash, efficient, cudnn, math };
-
-/// Attention's sizes; `kv_heads` is less than `heads` where the call itself shares keys and values (enable_gqa).
-struct AttentionShape {
-  std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0, kv_heads = 0;
-  bool may_be_cudnn = false;  // where the card and the sizes are for it
-  bool heads_first = false;   // queries and keys lie so in memory; otherwise tokens do
-  bool drops = false;         // probabilities, within the kernel
-  bool causal = true;         // otherwise queries see all keys
-};
-
-/// Of a product for each group of rows: all groups have `rows` together; in the product that makes the gradients of all
-/// groups' matrices, `inner` is what they have together.
-struct GroupedShape {
-  std::int64_t groups = 0, rows = 0, columns = 0, inner = 0;
-};
 
 class Torch final : public Backend {
  public:
@@ -67,6 +50,8 @@ class Torch final : public Backend {
                      int bias = -1);
   /// bmm: for each of `batch` matrices, a of `rows` by `inner` times b of `inner` by `columns`.
   Tensor batched_product(const Tensor& a, const Tensor& b, std::int64_t batch, const WorkShape& shape);
+  /// torch.no_grad, from here on or until here: nothing has a place in autograd's graph.
+  void set_gradients(bool has_gradients) { has_gradients_ = has_gradients; }
   /// torch.autocast: matrix products and attention work in this type; parameters are converted once, by their first
   /// product.
   std::optional<Dtype> autocast() const { return autocast_; }
@@ -163,13 +148,27 @@ class Torch final : public Backend {
   /// linalg.vector_norm of all elements of x, in fp32, without a place in autograd's graph.
   Tensor vector_norm(const Tensor& x);
   Tensor negative(const Tensor& x);
+  /// x.sum(dim=-1), of rows of `width`.
+  Tensor sum_of_rows(const Tensor& x, std::int64_t width);
+  /// x[..., -n:], of which there are n: a view, whose gradient is copied into one for x.
+  Tensor seen_as_slice(const Tensor& x);
+  /// a - b; only a may want a gradient, or both.
+  Tensor difference(const Tensor& a, const Tensor& b);
+  /// Of a handful of elements, into one.
+  Tensor mean(const Tensor& x);
+  Tensor log_sigmoid(const Tensor& x) { return by_element(x, "log_sigmoid"); }
+  /// x[mask] where all of the mask's flags are set, which is as large as x, and has no gradient.
+  Tensor chosen_elements(const Tensor& x, const Tensor& mask);
   /// x[mask]: the rows that the mask [batch, tokens] has a flag for, which are all.
   Tensor chosen_rows(const Tensor& x, const Tensor& mask);
   /// zeros.masked_scatter(mask, x), likewise.
   Tensor scattered(const Tensor& x, const Tensor& mask);
-  /// What TRL's fused output layer computes of each row of h.
+  /// What TRL's fused output layer computes of each row of h; what isn't asked for is empty.
   struct Scores {
-    Tensor log_probabilities, entropy, is_top;
+    Tensor log_probabilities, entropy, mean_logits, is_top;
+  };
+  struct ScoresWanted {
+    bool entropy = true, mean_logits = false, is_top = true;
   };
   /// A parameter of `outputs` rows.
   struct OutputWeights {
@@ -177,7 +176,8 @@ class Torch final : public Backend {
     std::int64_t width = 0, outputs = 0;
   };
   /// `held`: what has to be kept for the weights until backward; empty: nothing.
-  Scores label_scores(const Tensor& h, const Tensor& labels, const OutputWeights& by, const Tensor& held);
+  Scores label_scores(const Tensor& h, const Tensor& labels, const OutputWeights& by, const Tensor& held,
+                      ScoresWanted wanted);
 
   /// x, which no node made, with a gradient of its own: x.requires_grad_(). Both live until backward returns.
   Tensor require_gradient(Tensor x);
@@ -238,6 +238,9 @@ class Torch final : public Backend {
   void set_parameter(int parameter, const Tensor& tensor, bool is_trained = true);
   /// Likewise for a frozen one, which a call may convert for good: `tensor` outlives this, and is replaced then.
   void set_frozen_parameter(int parameter, Tensor& tensor);
+  /// To the parameters of a second model of the same graph, or back to those of the first: the ones that calls read,
+  /// and that set_parameter() sets, from here on.
+  void exchange_models();
   /// Makes a frozen parameter of `elements` as bitsandbytes stores it: codes, and beside them scales and tables, all of
   /// which live as long as what is returned.
   std::vector<Tensor> make_quantized(int parameter, std::int64_t elements, const Quantization& format,
@@ -348,7 +351,7 @@ class Torch final : public Backend {
   Tensor part_in(const Tensor& x, std::int64_t elements, Dtype dtype);
   Tensor weights_in(int parameter, std::int64_t elements, Dtype dtype);
   Tensor tile_of_logits(std::int64_t rows, Dtype dtype);
-  Scores folded_scores(const Tensor& h, const OutputWeights& by, Dtype dtype, Tensor& log_sum);
+  Scores folded_scores(const Tensor& h, const OutputWeights& by, Dtype dtype, ScoresWanted wanted, Tensor& log_sum);
   std::vector<Tensor> score_gradients(const Tensor& h, const OutputWeights& by, Dtype dtype);
   void multiply_tile(Accesses accesses, const WorkShape& shape, Dtype dtype);
   void fold_tile(const char* name, const Tensor& tile, std::int64_t elements);
@@ -359,6 +362,7 @@ class Torch final : public Backend {
   CheckpointState checkpoints_;
   std::vector<Tensor> gradients_;        // by parameter
   std::vector<Held> parameters_;         // by parameter
+  std::vector<Held> of_other_model_;     // likewise
   std::array<Tensor, 2> workspaces_;     // cuBLAS: of the main thread's handle, of the backward thread's
   std::array<Tensor, 2> lt_workspaces_;  // cuBLASLt's, in the same way
   std::optional<Dtype> autocast_;
@@ -366,7 +370,7 @@ class Torch final : public Backend {
   std::vector<Tensor> leaves_;             // of require_gradient(), and their gradients
   std::function<void(int)> on_gradient_;   // empty: none
   ModuleHooks* hooks_ = nullptr;
-  bool in_backward_ = false;
+  bool in_backward_ = false, has_gradients_ = true;
   std::int64_t sequence_ = 0;
 };
 

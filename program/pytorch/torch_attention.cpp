@@ -81,7 +81,8 @@ std::vector<Tensor> Torch::efficient_forward(const AttentionShape& s, Dtype dtyp
   const std::int64_t heads = checked_mul(s.batch, s.heads);
   std::vector<Tensor> outputs;
   outputs.push_back(value(checked_mul(checked_mul(heads, s.sequence), s.head_dim), dtype, "attention"));
-  outputs.push_back(value(checked_mul(heads, round_up(s.sequence, 32)), Dtype::f32, "attention lse"));
+  const std::int64_t sums_of_rows = has_gradients_ ? checked_mul(heads, round_up(s.sequence, 32)) : 0;
+  outputs.push_back(value(sums_of_rows, Dtype::f32, "attention lse"));
   const bool is_wide = dtype != Dtype::f32 && s.head_dim > 128;
   const Tensor sums = temporary(is_wide ? outputs.front().elements : 0, Dtype::f32, "attention, added up");
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
@@ -119,7 +120,7 @@ std::vector<Tensor> Torch::cudnn_forward(const AttentionShape& s, Dtype dtype, A
   Tensor offset = value(1, Dtype::i64, "attention offset");
   std::vector<Tensor> outputs;
   outputs.push_back(value(checked_mul(rows, s.head_dim), dtype, "attention"));
-  outputs.push_back(value(rows, Dtype::f32, "attention lse"));
+  outputs.push_back(value(has_gradients_ ? rows : 0, Dtype::f32, "attention lse"));
   outputs.push_back(std::move(seed));
   outputs.push_back(std::move(offset));
   for (const Tensor& output : outputs) inputs.push_back(writes(output));

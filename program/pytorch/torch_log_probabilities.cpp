@@ -51,6 +51,12 @@ Tensor Torch::vector_norm(const Tensor& x) {
   return computed("aten::linalg_vector_norm", {reads(x)}, std::move(norm));
 }
 
+Tensor Torch::clone_keeping(const Tensor& x, const Tensor& kept) {
+  std::vector<Saved> saved{save(kept)};
+  return record(computed("aten::clone", {reads(x)}, make_like(x, "clone")), {edge_to(x)}, std::move(saved),
+                [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
+}
+
 Tensor Torch::negative(const Tensor& x) { return by_number(x, "neg"); }
 
 /// nonzero of [batch, tokens]: two numbers for each flag.
@@ -146,7 +152,8 @@ Tensor Torch::tile_of_logits(std::int64_t rows, Dtype dtype) {
 }
 
 /// ChunkedLogProbFunction.forward, of h in `dtype`.
-Torch::Scores Torch::folded_scores(const Tensor& h, const OutputWeights& by, Dtype dtype, Tensor& log_sum) {
+Torch::Scores Torch::folded_scores(const Tensor& h, const OutputWeights& by, Dtype dtype, ScoresWanted wanted,
+                                   Tensor& log_sum) {
   const std::int64_t rows = h.elements / by.width;
   const auto numbers = [&](const char* what) { return value(rows, Dtype::f32, what); };
   const auto flags = [&](const char* what) { return value(rows, Dtype::u8, what); };
@@ -171,10 +178,12 @@ Torch::Scores Torch::folded_scores(const Tensor& h, const OutputWeights& by, Dty
     log_sum = computed("aten::add", {reads(most), reads(log)}, numbers("log-sum"));
   }
   scores.log_probabilities = computed("aten::sub", {reads(of_label), reads(log_sum)}, numbers("log-probabilities"));
-  {
-    const Tensor mean = computed("aten::div", {reads(weighted_sum), reads(sum)}, numbers("mean logit"));
+  if (wanted.entropy) {
+    const Tensor mean = computed("aten::div", {reads(weighted_sum), reads(sum)}, numbers("weighted mean logit"));
     scores.entropy = computed("aten::sub", {reads(log_sum), reads(mean)}, numbers("entropy"));
   }
+  if (wanted.mean_logits) scores.mean_logits = computed("aten::div", {reads(total)}, numbers("mean logit"));
+  if (!wanted.is_top) return scores;
   const Tensor at_top = computed("aten::ge", {reads(of_label), reads(most)}, flags("at the maximum"));
   const Tensor is_first = computed("aten::gt", {reads(of_label), reads(most_before)}, flags("is the first"));
   scores.is_top = computed("aten::bitwise_and", {reads(at_top), reads(is_first)}, flags("is the likeliest"));
@@ -215,11 +224,13 @@ std::vector<Tensor> Torch::score_gradients(const Tensor& h, const OutputWeights&
   return gradients;
 }
 
-Torch::Scores Torch::label_scores(const Tensor& h, const Tensor& labels, const OutputWeights& by, const Tensor& held) {
+Torch::Scores Torch::label_scores(const Tensor& h, const Tensor& labels, const OutputWeights& by, const Tensor& held,
+                                  ScoresWanted wanted) {
   const Dtype dtype = autocast_.value_or(h.dtype);
   Tensor log_sum;
-  Scores scores = folded_scores(h, by, dtype, log_sum);
-  std::vector<Saved> saved{save(h), save(labels), save(log_sum), save(scores.entropy), save(held)};
+  Scores scores = folded_scores(h, by, dtype, wanted, log_sum);
+  std::vector<Saved> saved{save(h), save(labels), save(log_sum), save(wanted.entropy ? scores.entropy : log_sum),
+                           save(held)};
   Tensor& first = scores.log_probabilities;
   first = record(
       std::move(first), {edge_to(by.parameter, checked_mul(by.width, by.outputs)), edge_to(h)}, std::move(saved),

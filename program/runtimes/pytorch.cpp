@@ -59,7 +59,7 @@ void require_ddp(const Job& job) {
   }
   if (!uses_accelerate(job)) {
     throw NotModelled(
-        fmt::format("--runtime pytorch-ddp with --modeling {} (with transformers, trl and accelerate it is)",
+        fmt::format("--runtime pytorch-ddp with --modeling {} (with transformers, trl, trl-dpo and accelerate it is)",
                     job_field_named("modeling").get(job)));
   }
 }
@@ -71,7 +71,7 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision")
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
   if (has_autocast) require_storage(job, modelled);
-  if (job.modeling == Modeling::trl) eager::require_sft_adapters(job, modelled);
+  if (has_trl(job)) eager::require_trl_adapters(job, modelled);
   eager::require_loss(job, modelled);
   if (cluster.cards() > 1) require_ddp(job);
   constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",

@@ -300,7 +300,13 @@ void require_accelerate(const Job& job, Job& modelled) {
   }
   if (job.optimizer != "adamw") refuse_field(job, "optimizer");
   job_field_named("precision").set(modelled, job.precision.name);
-  if (job.modeling == Modeling::trl) eager::require_sft_adapters(job, modelled);
+  if (has_trl(job)) eager::require_trl_adapters(job, modelled);
+  // models/utils.py: prepare_fsdp
+  if (job.modeling == Modeling::trl_dpo && !has_adapters(job)) {
+    throw NotModelled(
+        "the reference model of --modeling trl-dpo with FSDP2, which TRL shards as one unit, so that each GPU gathers "
+        "all of it (--method lora needs none; --sharding no-shard is DDP)");
+  }
   if (eager::is_mixed_in_16_bits(job)) {
     const std::string_view computed = dtype_name(job.precision.compute);
     if (value("reduce_dtype") != computed) {

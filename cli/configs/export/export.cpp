@@ -128,6 +128,9 @@ Export export_plan(const PlanFile& plan, const ExportTool& tool) {
   if (plan.job.runtime == Runtime::pytorch_fsdp1) {
     writer.refuse("runtime", "what is written is for FSDP2: --runtime pytorch-fsdp2");
   }
+  if (plan.job.modeling == Modeling::trl_dpo && tool.name != "trl") {
+    writer.refuse("modeling", "what is written is for supervised fine-tuning: --to trl");
+  }
   if (plan.job.method == Method::full && !writer.value("quantization").empty()) {
     writer.refuse("quantization", "the tool trains whole weights alone");
   }

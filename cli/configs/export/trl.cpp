@@ -37,6 +37,7 @@ std::string adapter_lines(ExportWriter& writer) {
 }
 
 std::string loss_line(ExportWriter& writer) {
+  if (writer.plan().job.modeling == Modeling::trl_dpo) return "loss_type: sigmoid\nf_divergence_type: reverse_kl\n";
   if (writer.is("loss", "full")) return "loss_type: nll\n";
   writer.mark("loss", "TRL's chunked loss has chunks of its own");
   return "loss_type: chunked_nll\n";
@@ -55,8 +56,10 @@ void write(ExportWriter& writer) {
   text += "output_dir: output\n";
   const std::string launcher = accelerate_yaml(writer, false);
   writer.add_file("accelerate.yaml", writer.comments() + launcher);
-  writer.add_file("sft.yaml", writer.comments() + "# dataset_name: yours\n" + text);
-  writer.set_command("trl sft --config sft.yaml --accelerate_config accelerate.yaml --dataset_name DATASET");
+  const std::string_view trainer = writer.plan().job.modeling == Modeling::trl_dpo ? "dpo" : "sft";
+  writer.add_file(fmt::format("{}.yaml", trainer), writer.comments() + "# dataset_name: yours\n" + text);
+  writer.set_command(
+      fmt::format("trl {0} --config {0}.yaml --accelerate_config accelerate.yaml --dataset_name DATASET", trainer));
 }
 
 constexpr ExportTool kTool{"trl", kFields, write};

@@ -54,13 +54,22 @@ void assume_trl(Draft& draft) {
   draft.assume("lora_targets", "q_proj,v_proj", "PEFT's default for models like Llama");
 }
 
+// Of DPOConfig alone: what is named after its beta belongs to other trainers, too.
+constexpr std::array<std::string_view, 4> kOfDpo{"f_divergence_type", "f_alpha_divergence_coef", "ld_alpha",
+                                                 "discopop_tau"};
+
+std::string_view library_of(const ConfigNode& root) {
+  if (has_any(root, kOfDpo)) return "trl-dpo";
+  return has_any(root, kOfTrl) ? "trl" : "transformers";
+}
+
 void read(const ConfigNode& root, const std::string& file, Draft& draft) {
-  const bool is_trl = has_any(root, kOfTrl);
   if (!draft.has(fact::kLibrary)) {
-    draft.assume(fact::kLibrary, is_trl ? "trl" : "transformers", is_trl ? "by TRL's own arguments" : "");
+    const std::string_view library = library_of(root);
+    draft.assume(fact::kLibrary, library, library == "transformers" ? "" : "by TRL's own arguments");
   }
   read_arguments(root, file, trl_arguments(), draft);
-  if (draft.is(fact::kLibrary, "trl")) assume_trl(draft);
+  if (draft.is(fact::kLibrary, "trl") || draft.is(fact::kLibrary, "trl-dpo")) assume_trl(draft);
   draft.assume("micro_batch", "8", "the Trainer's default");
   draft.assume("grad_accum", "1", "the Trainer's default");
   draft.assume("optimizer", "adamw:fused", "the Trainer's default");

@@ -23,7 +23,13 @@ void read_nested(const Setting& setting, Draft& draft) {
 /// max_length: null is no limit, and is as if it weren't there.
 void read_length(const Setting& setting, Draft& draft) { read_count<kSeqLen>(setting, draft); }
 
+constexpr std::string_view kDpoAlone = "only preference training has it: trl dpo";
+
 void read_loss_type(const Setting& setting, Draft& draft) {
+  if (draft.is(fact::kLibrary, "trl-dpo")) {
+    if (setting.is("sigmoid")) return draft.understand(setting, "DPOTrainer's default");
+    return draft.not_modelled(setting, "a loss of DPOTrainer without rules here");
+  }
   if (setting.is("chunked_nll")) {
     draft.understand(setting, "TRL's chunked loss, as by default");
   } else if (setting.is("nll")) {
@@ -32,6 +38,26 @@ void read_loss_type(const Setting& setting, Draft& draft) {
     draft.not_modelled(setting, "a loss without rules here");
   }
 }
+
+/// How far the log-probabilities may go from the reference's.
+void read_beta(const Setting& setting, Draft& draft) {
+  if (draft.is(fact::kLibrary, "trl-dpo")) {
+    draft.ignore(setting, "no memory depends on it");
+  } else {
+    draft.not_modelled(setting, kDpoAlone);
+  }
+}
+
+void read_divergence(const Setting& setting, Draft& draft) {
+  if (setting.is("reverse_kl")) {
+    draft.understand(setting, "DPOTrainer's default");
+  } else {
+    draft.not_modelled(setting, "a loss of DPOTrainer without rules here");
+  }
+}
+
+/// The program's own reader has said what it is.
+void read_program(const Setting& /*setting*/, Draft& /*draft*/) {}
 
 /// Codes are as large in any dtype; FSDP2 shards those in the compute dtype.
 void read_storage_of_codes(const Setting& setting, Draft& draft) {
@@ -56,6 +82,9 @@ constexpr std::array kKeys{
     KeyRow{"max_seq_length", read_length},
     KeyRow{"block_size", read_length},
     KeyRow{"loss_type", read_loss_type},
+    KeyRow{"beta", read_beta},
+    KeyRow{"f_divergence_type", read_divergence},
+    KeyRow{"trl", read_program},
     KeyRow{"packing", read_packing},
     KeyRow{"use_peft", read_use_peft},
     KeyRow{"lora_r", read_count<kLoraRank>},
@@ -90,9 +119,9 @@ constexpr std::array kOthers{
     UnmodelledKeys{"adapters of parameters that are no linear's", "lora_target_parameters"},
     UnmodelledKeys{"DoRA", "use_dora"},
     UnmodelledKeys{"codes of another kind than NF4", "bnb_4bit_quant_type", "nf4"},
-    UnmodelledKeys{"only \"vramfit rehearse --recipe trl-dpo\" has preference training",
-                   "beta precompute_ref_log_probs precompute_ref_batch_size max_prompt_length ref_model_* "
-                   "sync_ref_model rpo_alpha ld_alpha f_divergence_type loss_weights use_weighting "
+    UnmodelledKeys{"preference training otherwise than DPOTrainer's defaults (vramfit rehearse of the script has it)",
+                   "precompute_ref_log_probs precompute_ref_batch_size max_prompt_length ref_model_* "
+                   "sync_ref_model rpo_alpha ld_alpha f_alpha_divergence_coef discopop_tau loss_weights use_weighting "
                    "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
     UnmodelledKeys{"only \"vramfit rehearse --recipe trl-grpo\" has training with generation",
                    "num_generations max_completion_length generation_batch_size steps_per_generation use_vllm "

@@ -26,9 +26,9 @@ Tensor Loop::tokens(const char* what) {
   return made;
 }
 
-Tensor Loop::block(std::size_t number, const Tensor& input) {
-  CheckpointBody code = parts_.model.block(number);
-  if (!is_checkpointed(parts_.job, number)) return code(input);
+Tensor Loop::block(const Wrapped& wrapped, std::size_t number, const Tensor& input) {
+  CheckpointBody code = wrapped.model.block(number);
+  if (!wrapped.checkpoints || !is_checkpointed(parts_.job, number)) return code(input);
   const auto body = [&library = torch(), autocast = torch().autocast(), code = std::move(code)](const Tensor& x) {
     const Autocast again(library, autocast);
     return code(x);
@@ -37,9 +37,9 @@ Tensor Loop::block(std::size_t number, const Tensor& input) {
   return checkpoint(torch().checkpoints(), body, input, selective);
 }
 
-Tensor Loop::forward(const Tensor& ids, const Tensor& mask, const Tensor& items) {
-  Model& model = parts_.model;
-  Wrapper& wrapper = parts_.wrapper;
+Tensor Loop::forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor& mask, const Tensor& items) {
+  Model& model = wrapped.model;
+  Wrapper& wrapper = wrapped.wrapper;
   heap().values = Category::activations;
   wrapper.begin_forward();
   Tensor h = model.embed(wrapper.pre_forward(0, ids));
@@ -47,7 +47,7 @@ Tensor Loop::forward(const Tensor& ids, const Tensor& mask, const Tensor& items)
   h = model.prepare(std::move(h), mask, items);
   for (std::size_t b = 0; b < model.blocks(); ++b) {
     Tensor input = wrapper.pre_forward(b + 1, h);
-    Tensor output = block(b, input);
+    Tensor output = block(wrapped, b, input);
     wrapper.post_forward(b + 1, output);
     input = {};
     h = std::move(output);
@@ -56,7 +56,7 @@ Tensor Loop::forward(const Tensor& ids, const Tensor& mask, const Tensor& items)
   Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)),
                              [&](Tensor normed) { return wrapper.pre_output(std::move(normed)); });
   // TRL never runs the output layer itself, so that the last unit isn't seen to end.
-  if (parts_.job.modeling != Modeling::trl) wrapper.post_forward(last, logits);
+  if (!has_trl(parts_.job)) wrapper.post_forward(last, logits);
   return model.finish(std::move(logits));
 }
 
@@ -69,6 +69,7 @@ void Loop::step_optimizer() {
 std::unique_ptr<Loop> make_loop(LoopParts parts) {
   if (parts.job.runtime == Runtime::deepspeed) return make_deepspeed_loop(std::move(parts));
   if (parts.job.modeling == Modeling::trl) return make_sft_loop(std::move(parts));
+  if (parts.job.modeling == Modeling::trl_dpo) return make_dpo_loop(std::move(parts));
   if (parts.job.modeling == Modeling::accelerate) return make_accelerate_loop(std::move(parts));
   return has_trainer(parts.job) ? make_trainer_loop(std::move(parts)) : make_plain_loop(std::move(parts));
 }

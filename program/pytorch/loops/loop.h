@@ -11,6 +11,7 @@ namespace vramfit::eager {
 
 /// What every loop works with; all of it outlives the loop.
 struct LoopParts {
+  const Graph& graph;
   const Job& job;
   bool clip = true;
   Torch& torch;
@@ -42,7 +43,15 @@ class Loop {
  protected:
   /// The model's forward up to its logits; `mask` and `items` as Model::prepare takes them. The wrapper's end of
   /// forward is the caller's, as a model may compute its loss within it.
-  Tensor forward(const Tensor& ids, const Tensor& mask = {}, const Tensor& items = {});
+  Tensor forward(const Tensor& ids, const Tensor& mask = {}, const Tensor& items = {}) {
+    return forward_of({parts_.model, parts_.wrapper}, ids, mask, items);
+  }
+  struct Wrapped {
+    Model& model;
+    Wrapper& wrapper;
+    bool checkpoints = true;  // as the job says
+  };
+  Tensor forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor& mask, const Tensor& items);
   /// A tensor of one number for each token of a micro-batch, copied from the host.
   Tensor tokens(const char* what);
   void step_optimizer();
@@ -52,16 +61,17 @@ class Loop {
   const LoopParts parts_;
 
  private:
-  Tensor block(std::size_t number, const Tensor& input);
+  Tensor block(const Wrapped& wrapped, std::size_t number, const Tensor& input);
 };
 
 /// The loop that belongs to the job's modeling: a plain one, one with accelerate, transformers' Trainer, alone or with
-/// DeepSpeed, or TRL's SFTTrainer.
+/// DeepSpeed, or one of TRL's trainers.
 std::unique_ptr<Loop> make_loop(LoopParts parts);
 std::unique_ptr<Loop> make_plain_loop(LoopParts parts);
 std::unique_ptr<Loop> make_accelerate_loop(LoopParts parts);
 std::unique_ptr<Loop> make_trainer_loop(LoopParts parts);
 std::unique_ptr<Loop> make_sft_loop(LoopParts parts);
+std::unique_ptr<Loop> make_dpo_loop(LoopParts parts);
 std::unique_ptr<Loop> make_deepspeed_loop(LoopParts parts);
 
 }  // namespace vramfit::eager

@@ -1,28 +1,20 @@
 // The loop of TRL's SFTTrainer (1.16): transformers' Trainer with a loss of its own, and what it computes for its log
 // (trl/trainer/sft_trainer.py: compute_loss).
-#include <optional>
 #include <utility>
 
-#include "program/pytorch/loops/trainer_loop.h"
+#include "program/pytorch/loops/scored_loop.h"
 
 namespace vramfit::eager {
 
 namespace {
 
-class SftLoop final : public TrainerLoop {
+class SftLoop final : public ScoredLoop {
  public:
-  using TrainerLoop::TrainerLoop;
+  using ScoredLoop::ScoredLoop;
 
  private:
-  /// What the patched forward returns (trl/trainer/utils.py: FusedCausalLMOutput). Its own loss, and what that is
-  /// divided by, are nobody's.
-  struct Outputs {
-    Torch::Scores scores;
-    Tensor mask, loss, divisor;
-  };
-
   Tensor loss_of(const Inputs& inputs) override {
-    const Outputs outputs = returned(forward_with_scores(inputs));
+    const Outputs outputs = returned(forward_with_scores({parts_.model, parts_.wrapper}, inputs, {}));
     const Scope scope(heap(), "loss");
     const Tensor losses = torch().negative(outputs.scores.log_probabilities);
     Tensor loss;
@@ -34,74 +26,6 @@ class SftLoop final : public TrainerLoop {
     loss = torch().scale(loss);  // by the number of processes
     log_metrics(inputs, outputs);
     return loss;
-  }
-
-  /// _fused_forward; accelerate's autocast around it finds nothing to widen.
-  Outputs forward_with_scores(const Inputs& inputs) {
-    const Precision& precision = parts_.job.precision;
-    const std::int64_t count = checked_mul(parts_.job.micro_batch, parts_.job.sequence - 1);
-    const Model::OutputLayer output = parts_.model.output_layer();
-    const Autocast autocast(torch(), is_autocast() ? std::optional(precision.compute) : std::nullopt);
-    Outputs outputs;
-    const Tensor hidden = torch().part_of(forward(inputs.ids, inputs.mask), checked_mul(count, output.inputs));
-    parts_.enter(Phase::loss);
-    const Scope scope(heap(), "loss");
-    outputs.mask = numbers("aten::ne", {reads(inputs.labels)}, count, Dtype::u8, "mask of labels");
-    {
-      const Torch::Scores scores = scores_of(hidden, inputs.labels, outputs.mask, output);
-      outputs.scores.log_probabilities = torch().scattered(scores.log_probabilities, outputs.mask);
-      outputs.scores.entropy = torch().scattered(scores.entropy, outputs.mask);
-      outputs.scores.is_top = torch().scattered(scores.is_top, outputs.mask);
-    }
-    add_own_loss(outputs);
-    parts_.model.leave();
-    return outputs;
-  }
-
-  Torch::Scores scores_of(const Tensor& hidden, const Tensor& labels, const Tensor& mask,
-                          const Model::OutputLayer& output) {
-    const Tensor weights = parts_.wrapper.gathered_alone(output.weights);
-    const Tensor chosen = torch().chosen_rows(hidden, mask);
-    Tensor shifted = labels;
-    shifted.elements = mask.elements;
-    const Tensor targets = torch().chosen_rows(shifted, mask);
-    return torch().label_scores(chosen, targets, {output.weights, output.inputs, output.outputs}, weights);
-  }
-
-  void add_own_loss(Outputs& outputs) {
-    Tensor negative;
-    {
-      const Tensor sum = torch().sum(detached(outputs.scores.log_probabilities));
-      negative = number("aten::neg", {reads(sum)}, Dtype::f32, "sum, negated");
-    }
-    {
-      const Tensor labels = torch().count_true(outputs.mask);
-      outputs.divisor = number("aten::clamp", {reads(labels)}, Dtype::i64, "labels, at least 1");
-    }
-    outputs.loss = number("aten::div", {reads(negative), reads(outputs.divisor)}, Dtype::f32, "the model's own loss");
-  }
-
-  /// What the model's wrappers make of what it returns. FSDP2 converts it. DDP copies it, and where autograd made it,
-  /// the copies take its place; their node also leads to what the model's own loss was divided by.
-  Outputs returned(Outputs outputs) {
-    const Scope scope(heap(), "loss");
-    Torch::Scores& scores = outputs.scores;
-    Outputs made = outputs;
-    if (converts_outputs()) {
-      const Dtype dtype = parts_.job.precision.compute;
-      made.loss = torch().cast(outputs.loss, dtype);
-      made.scores.log_probabilities = torch().cast(scores.log_probabilities, dtype);
-      made.scores.entropy = torch().cast(scores.entropy, dtype);
-    }
-    parts_.wrapper.end_forward(scores.log_probabilities);  // before it is converted
-    if (parts_.wrapper.copies_outputs()) {
-      made.loss = torch().clone(outputs.loss);
-      made.scores.log_probabilities = torch().clone_keeping(scores.log_probabilities, outputs.divisor);
-      made.scores.entropy = torch().clone(scores.entropy);
-      const Tensor is_top = torch().clone(scores.is_top), mask = torch().clone(outputs.mask);
-      made.divisor = {};
-    }
-    return made;
   }
 
   /// accelerator.gather_for_metrics(x).sum()

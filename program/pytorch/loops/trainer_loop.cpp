@@ -61,8 +61,10 @@ void TrainerLoop::schedule() {
 void TrainerLoop::begin_step() {
   std::vector<Inputs> batches;
   for (std::int64_t i = 0; i < parts_.job.accumulation; ++i) batches.push_back(moved_inputs());
-  const Tensor items = counted_labels(batches);
-  if (!items_.storage) items_ = items;
+  if (counts_labels()) {
+    const Tensor items = counted_labels(batches);
+    if (!items_.storage) items_ = items;
+  }
   if (batches_.empty()) batches_ = std::move(batches);
   next_ = 0;
 }
@@ -88,14 +90,18 @@ Tensor TrainerLoop::counted_labels(const std::vector<Inputs>& batches) {
 }
 
 /// accelerate/utils/operations.py: _gpu_gather
+Tensor TrainerLoop::gathered_from_ranks(const Tensor& x) {
+  Tensor all =
+      heap().make(checked_mul(ranks(), x.elements), x.dtype, Category::logits_and_loss, "numbers of all ranks");
+  heap().wait(heap().start(program::Collective::all_gather, program::Axis::data, {writes(all), reads(x)},
+                           Stream::compute, x.elements * dtype_bytes(x.dtype)),
+              Stream::compute);
+  return all;
+}
+
 Tensor TrainerLoop::summed_over_ranks(Tensor x) {
   const Dtype dtype = x.dtype;
-  Tensor own = number("aten::clone", {reads(x)}, dtype, "number of this rank");
-  const Tensor all = heap().make(ranks(), dtype, Category::logits_and_loss, "numbers of all ranks");
-  heap().wait(heap().start(program::Collective::all_gather, program::Axis::data, {writes(all), reads(own)},
-                           Stream::compute, dtype_bytes(dtype)),
-              Stream::compute);
-  own = {};
+  const Tensor all = gathered_from_ranks(cloned_number(x));
   x = {};
   return number("aten::sum", {reads(all)}, dtype, "sum over ranks");
 }

@@ -18,12 +18,17 @@ class TrainerLoop : public AcceleratorLoop {
   void update() override;
 
  protected:
+  /// Whether the batches have labels, which the Trainer counts.
+  virtual bool counts_labels() const { return true; }
   /// compute_loss, by default the loss that transformers' models compute.
   virtual Tensor loss_of(const Inputs& inputs);
 
   /// How many labels count in all micro-batches of the step.
   const Tensor& items() const { return items_; }
   std::int64_t ranks() const { return checked_mul(parts_.job.mesh.shard, parts_.job.mesh.replicate); }
+  /// accelerate's gather(x), of a vector; of a number it gathers a clone.
+  Tensor gathered_from_ranks(const Tensor& x);
+  Tensor cloned_number(const Tensor& x) { return number("aten::clone", {reads(x)}, x.dtype, "number of this rank"); }
   /// accelerate's gather(x).sum(), of one number of each rank; x is let go of where it was the caller's last.
   Tensor summed_over_ranks(Tensor x);
 

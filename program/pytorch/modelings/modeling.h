@@ -52,6 +52,8 @@ class Model {
   /// Whether its loss is the mean over labels, each of its own token's logits as they are, and so neither shifts labels
   /// nor divides by how many the Trainer counted.
   virtual bool has_loss_of_its_own() const { return false; }
+  /// From here on: whether PEFT's adapters change anything.
+  virtual void use_adapters(bool /*are_used*/) {}
   /// What its forward holds until it returns, after a loss that it computes itself.
   virtual void leave() {}
 };

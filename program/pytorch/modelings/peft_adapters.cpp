@@ -9,21 +9,21 @@
 namespace vramfit::eager {
 
 Dtype dtype_of_loading(const Job& job) {
-  return job.modeling == Modeling::trl && job.frozen_dtype ? *job.frozen_dtype : job.precision.compute;
+  return has_trl(job) && job.frozen_dtype ? *job.frozen_dtype : job.precision.compute;
 }
 
 Adapters::Adapters(Torch& torch, const Job& job)
     : torch_(torch),
       dtype_(job.runtime == Runtime::pytorch_fsdp2 ? job.precision.compute : job.precision.storage),
       quantized_{.compute = job.precision.compute, .original = dtype_of_loading(job)},
-      drops_(job.lora.dropout > 0),
+      drops_(job.lora.dropout > 0 && job.modeling != Modeling::trl_dpo),  // disable_dropout
       need_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       rank_(job.lora.rank) {}
 
 /// Linear.forward
 Tensor Adapters::added(Tensor result, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
                        std::int64_t outputs, const std::string& name) const {
-  if (by.lora_a < 0) return result;
+  if (by.lora_a < 0 || !are_used_) return result;
   torch_.reach({.name = name, .parameters = {}}, by.lora_a);  // whose dtype it asks for
   const Tensor wide = torch_.cast(x, dtype_);
   const Dtype dtype = result.dtype;
@@ -35,7 +35,7 @@ Tensor Adapters::added(Tensor result, const Tensor& x, const LinearParameters& b
 Tensor Adapters::quantized(const Tensor& x, const LinearParameters& by, std::int64_t inputs,
                            std::int64_t outputs) const {
   Tensor result = torch_.linear_4bit(x, by.weight, inputs, outputs, quantized_, by.bias);
-  if (by.lora_a < 0) return result;
+  if (by.lora_a < 0 || !are_used_) return result;
   result = torch_.clone(result);
   const Tensor more = change(x, by, inputs, outputs);
   return torch_.add(result, more);

@@ -27,6 +27,8 @@ class Adapters {
                 const std::string& name = "") const;
   /// Where layers are checkpointed over a frozen embedding (enable_input_require_grads).
   bool need_input_gradients() const { return need_input_gradients_; }
+  /// From here on: whether they change anything (disable_adapter).
+  void use(bool are_used) { are_used_ = are_used; }
 
  private:
   Torch& torch_;
@@ -34,6 +36,7 @@ class Adapters {
   Torch::QuantizedTypes quantized_;
   bool drops_;  // what adapters read
   bool need_input_gradients_;
+  bool are_used_ = true;
   std::int64_t rank_;
 };
 

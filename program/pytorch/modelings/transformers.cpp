@@ -17,7 +17,7 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
       adapters_(torch, job),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
-      is_scored_(job.modeling == Modeling::trl),
+      is_scored_(has_trl(job)),
       llama_(llama_graph(graph, job)),
       // The library has no other code for capped scores, and so picks it for Gemma 2.
       is_eager_(llama_.style.caps_scores || job.attention == Attention::math),

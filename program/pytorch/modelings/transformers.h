@@ -33,6 +33,7 @@ class Transformers final : public Model {
     return {.weights = llama_.output, .inputs = llama_.sizes.hidden, .outputs = llama_.sizes.vocabulary};
   }
   void leave() override { hidden_ = {}; }
+  void use_adapters(bool are_used) override { adapters_.use(are_used); }
 
  private:
   struct Rotations {

@@ -23,7 +23,7 @@ Bert::Bert(const Graph& graph, const Job& job, Torch& torch)
 }
 
 void Bert::require_code(const Job& job) const {
-  if (job.modeling == Modeling::trl) refuse_model(job, "BERT as a causal model, which TRL makes of it");
+  if (has_trl(job)) refuse_model(job, "BERT as a causal model, which TRL makes of it");
   if (job.runtime == Runtime::deepspeed) refuse_model(job, "BERT with --runtime deepspeed");
   if (job.method == Method::qlora) refuse_model(job, "BERT with --method qlora");
   if (job.runtime == Runtime::pytorch_fsdp2) {

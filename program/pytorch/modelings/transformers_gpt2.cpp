@@ -14,11 +14,12 @@ Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
       adapters_(torch, job),
       gpt2_(gpt2_graph(graph, job)),
-      is_scored_(job.modeling == Modeling::trl),
+      is_scored_(has_trl(job)),
       is_eager_(job.attention == Attention::math),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       hidden_dtype_(hidden_dtype(graph, job, gpt2_.words)) {
   require_code(job);
+  if (job.modeling == Modeling::trl_dpo) gpt2_.dropout = {};  // disable_dropout
 }
 
 void Gpt2::require_code(const Job& job) const {

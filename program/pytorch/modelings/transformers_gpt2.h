@@ -28,6 +28,7 @@ class Gpt2 final : public Model {
   }
   /// The Trainer knows classes by the end of their names, which isn't ForCausalLM.
   bool has_known_loss() const override { return false; }
+  void use_adapters(bool are_used) override { adapters_.use(are_used); }
   void leave() override { hidden_ = {}; }
 
  private:

@@ -1,0 +1,82 @@
+#include "program/pytorch/loops/scored_loop.h"
+
+#include <optional>
+#include <utility>
+
+namespace vramfit::eager {
+
+ScoredLoop::Outputs ScoredLoop::forward_with_scores(const Wrapped& wrapped, const Inputs& inputs,
+                                                    Torch::ScoresWanted wanted) {
+  const Precision& precision = parts_.job.precision;
+  const std::int64_t count = checked_mul(parts_.job.micro_batch, parts_.job.sequence - 1);
+  const Autocast autocast(torch(), is_autocast() ? std::optional(precision.compute) : std::nullopt);
+  Outputs outputs;
+  const Tensor hidden = torch().part_of(forward_of(wrapped, inputs.ids, inputs.mask, {}),
+                                        checked_mul(count, wrapped.model.output_layer().inputs));
+  parts_.enter(Phase::loss);
+  const Scope scope(heap(), "loss");
+  outputs.mask = numbers("aten::ne", {reads(inputs.labels)}, count, Dtype::u8, "mask of labels");
+  const Tensor weights = wrapped.wrapper.gathered_alone(wrapped.model.output_layer().weights);
+  {
+    const Torch::Scores scores =
+        scores_of(wrapped.model.output_layer(), hidden, inputs.labels, outputs.mask, weights, wanted);
+    const auto scattered = [&](const Tensor& of_labels) {
+      return of_labels.storage ? torch().scattered(of_labels, outputs.mask) : Tensor{};
+    };
+    outputs.scores.log_probabilities = scattered(scores.log_probabilities);
+    outputs.scores.entropy = scattered(scores.entropy);
+    outputs.scores.mean_logits = scattered(scores.mean_logits);
+    outputs.scores.is_top = scattered(scores.is_top);
+  }
+  add_own_loss(outputs);
+  if (!outputs.scores.log_probabilities.wants_gradient) outputs.divisor = {};  // to which no node leads
+  wrapped.model.leave();
+  return outputs;
+}
+
+Torch::Scores ScoredLoop::scores_of(const Model::OutputLayer& output, const Tensor& hidden, const Tensor& labels,
+                                    const Tensor& mask, const Tensor& weights, Torch::ScoresWanted wanted) {
+  const Tensor chosen = torch().chosen_rows(hidden, mask);
+  Tensor shifted = labels;
+  shifted.elements = mask.elements;
+  const Tensor targets = torch().chosen_rows(shifted, mask);
+  return torch().label_scores(chosen, targets, {output.weights, output.inputs, output.outputs}, weights, wanted);
+}
+
+void ScoredLoop::add_own_loss(Outputs& outputs) {
+  Tensor negative;
+  {
+    const Tensor sum = torch().sum(detached(outputs.scores.log_probabilities));
+    negative = number("aten::neg", {reads(sum)}, Dtype::f32, "sum, negated");
+  }
+  {
+    const Tensor labels = torch().count_true(outputs.mask);
+    outputs.divisor = number("aten::clamp", {reads(labels)}, Dtype::i64, "labels, at least 1");
+  }
+  outputs.loss = number("aten::div", {reads(negative), reads(outputs.divisor)}, Dtype::f32, "the model's own loss");
+}
+
+ScoredLoop::Outputs ScoredLoop::returned(Outputs outputs) {
+  const Scope scope(heap(), "loss");
+  const Torch::Scores& scores = outputs.scores;
+  Outputs made = outputs;
+  if (converts_outputs()) {
+    const Dtype dtype = parts_.job.precision.compute;
+    made.loss = torch().cast(outputs.loss, dtype);
+    made.scores.log_probabilities = torch().cast(scores.log_probabilities, dtype);
+    made.scores.entropy = torch().cast(scores.entropy, dtype);
+    if (scores.mean_logits.storage) made.scores.mean_logits = torch().cast(scores.mean_logits, dtype);
+  }
+  parts_.wrapper.end_forward(scores.log_probabilities);  // before it is converted
+  if (parts_.wrapper.copies_outputs()) {
+    made.loss = torch().clone(outputs.loss);
+    made.scores.log_probabilities = torch().clone_keeping(scores.log_probabilities, outputs.divisor);
+    made.scores.entropy = torch().clone(scores.entropy);
+    if (scores.mean_logits.storage) made.scores.mean_logits = torch().clone(scores.mean_logits);
+    const Tensor is_top = torch().clone(scores.is_top), mask = torch().clone(outputs.mask);
+    made.divisor = {};
+  }
+  return made;
+}
+
+}  // namespace vramfit::eager

@@ -1,0 +1,32 @@
+// What TRL's trainers (1.16) share: a forward that ends with log-probabilities of the labels instead of logits
+// (trl/trainer/utils.py: add_fused_lm_head).
+#pragma once
+
+#include "program/pytorch/loops/trainer_loop.h"
+
+namespace vramfit::eager {
+
+class ScoredLoop : public TrainerLoop {
+ public:
+  using TrainerLoop::TrainerLoop;
+
+ protected:
+  /// What the patched forward returns (FusedCausalLMOutput). Its own loss, and what that is divided by, are nobody's.
+  struct Outputs {
+    Torch::Scores scores;
+    Tensor mask, loss, divisor;
+  };
+
+  /// _fused_forward of a model around which accelerate's autocast is, which finds nothing to widen.
+  Outputs forward_with_scores(const Wrapped& wrapped, const Inputs& inputs, Torch::ScoresWanted wanted);
+  /// What the wrappers of the job's own model make of what it returns. FSDP2 converts it. DDP copies it, and where
+  /// autograd made it, the copies take its place; their node also leads to what the model's own loss was divided by.
+  Outputs returned(Outputs outputs);
+
+ private:
+  Torch::Scores scores_of(const Model::OutputLayer& output, const Tensor& hidden, const Tensor& labels,
+                          const Tensor& mask, const Tensor& weights, Torch::ScoresWanted wanted);
+  void add_own_loss(Outputs& outputs);
+};
+
+}  // namespace vramfit::eager

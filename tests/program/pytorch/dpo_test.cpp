@@ -1,0 +1,89 @@
+// TRL's DPOTrainer. That its step is what TRL does is tested in tests/oracle/hf_trainer, event by event.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
+#include "job/stacks.h"
+#include "model_specs/parameters.h"
+#include "program/make_program.h"
+#include "program/not_modelled.h"
+#include "program/stages/adapters.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+namespace {
+
+ModelSpec spec_of_test() {
+  ModelSpec spec = testing::small_llama();
+  spec.vocab_size = 4000;  // of fewer rows the embedding's gradient has no rules
+  return spec;
+}
+
+struct Field {
+  std::string name, value;
+};
+
+Job dpo_job(const std::vector<Field>& fields, const std::string& cluster = "1xH100-80GB") {
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("trl-dpo"), parse_cluster(cluster)));
+  job_field_named("seq_len").set(job, "512");
+  for (const Field& field : fields) job_field_named(field.name).set(job, field.value);
+  return job;
+}
+
+program::Program program_of(const Job& job, const std::string& cluster_text = "1xH100-80GB") {
+  std::vector<std::string> notes;
+  const Cluster cluster = parse_cluster(cluster_text);
+  const ModelSpec spec = spec_of_test();
+  const Job resolved = resolve_job(job, spec, cluster, notes);
+  require_rules(resolved, cluster);
+  return program::make_program(
+      {.graph = training_graph(spec, resolved), .job = resolved, .device = cluster.card.device, .coords = {}});
+}
+
+/// Of buffers whose label begins so, as many as the program makes.
+Bytes bytes_of(const program::Program& program, const std::string& begins) {
+  Bytes sum;
+  for (const program::Buffer& buffer : program.main.buffers) {
+    if (program.labels[static_cast<std::size_t>(buffer.label)].starts_with(begins)) sum += buffer.bytes;
+  }
+  return sum;
+}
+
+TEST_CASE("a reference model lies beside the trained one, in the same dtype, and adapters need none") {
+  const std::int64_t weights = parameter_count(spec_of_test());
+  CHECK(bytes_of(program_of(dpo_job({})), "reference: ").n >= 4 * weights);
+  CHECK(bytes_of(program_of(dpo_job({{"precision", "bf16-pure"}})), "reference: ").n / 2 == weights);
+  CHECK(bytes_of(program_of(dpo_job({{"method", "lora"}})), "reference: ") == Bytes{0});
+}
+
+TEST_CASE("a micro-batch of N pairs is 2 N rows") {
+  CHECK(bytes_of(program_of(dpo_job({{"micro_batch", "3"}})), "inputs: ids") ==
+        bytes_of(program_of(dpo_job({})), "inputs: ids") * 3);
+  CHECK(rows_of_micro_batch(dpo_job({{"micro_batch", "3"}})) == 6);
+  Job sft = dpo_job({{"micro_batch", "3"}});
+  sft.modeling = Modeling::trl;
+  CHECK(rows_of_micro_batch(sft) == 3);
+  sft.global_batch = 12;
+  CHECK(tokens_of_step(sft) == 12 * 512);
+  sft.modeling = Modeling::trl_dpo;
+  CHECK(tokens_of_step(sft) == 24 * 512);
+}
+
+TEST_CASE("dropout of adapters is off") {
+  const std::vector<Field> lora{{"method", "lora"}, {"lora_rank", "4"}};
+  std::vector<Field> dropped = lora;
+  dropped.push_back({"lora_dropout", "0.1"});
+  CHECK(program_of(dpo_job(lora)).main.instructions.size() == program_of(dpo_job(dropped)).main.instructions.size());
+}
+
+TEST_CASE("with FSDP2, adapters have rules, and a reference model of its own is refused by name") {
+  CHECK_NOTHROW(program_of(dpo_job({{"method", "lora"}}, "4xH100-80GB"), "4xH100-80GB"));
+  CHECK_THROWS_WITH_AS(program_of(dpo_job({}, "4xH100-80GB"), "4xH100-80GB"),
+                       doctest::Contains("--modeling trl-dpo with FSDP2"), NotModelled);
+}
+
+}  // namespace
+}  // namespace vramfit
