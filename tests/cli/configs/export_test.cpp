@@ -247,6 +247,24 @@ TEST_CASE("what is marked stands in the file, and the command has the allocator'
   CHECK(exported.command.starts_with("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True trl sft "));
 }
 
+TEST_CASE("a plan for DPOTrainer is written for trl dpo, and for no tool that fine-tunes") {
+  PlanFile plan;
+  plan.spec = a_model();
+  plan.cluster = parse_cluster("1xH100-80GB");
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("trl-dpo"), plan.cluster));
+  std::vector<std::string> notes;
+  plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+  const Export exported = export_plan(plan, export_tool_named("trl"));
+  CHECK(exported.files.at(1).name == "dpo.yaml");
+  CHECK(exported.files.at(1).text.find("f_divergence_type: reverse_kl\n") != std::string::npos);
+  CHECK(exported.command.find("trl dpo --config dpo.yaml ") != std::string::npos);
+  for (const char* const tool : {"axolotl", "accelerate", "deepspeed"}) {
+    CAPTURE(tool);
+    CHECK_THROWS_WITH_AS(export_plan(plan, export_tool_named(tool)), doctest::Contains("--modeling trl-dpo: "),
+                         InputError);
+  }
+}
+
 TEST_CASE("texts that YAML would take for something else are quoted") {
   CHECK(yaml_text("meta-llama/Llama-3.1-8B") == "meta-llama/Llama-3.1-8B");
   CHECK(yaml_text("no") == "'no'");
