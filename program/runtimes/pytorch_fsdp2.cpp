@@ -307,6 +307,13 @@ void require_accelerate(const Job& job, Job& modelled) {
         "the reference model of --modeling trl-dpo with FSDP2, which TRL shards as one unit, so that each GPU gathers "
         "all of it (--method lora needs none; --sharding no-shard is DDP)");
   }
+  // Rehearsed: TRL computes log-probabilities where the output layer's weights are, and the batch's mask is on the GPU.
+  if (job.modeling == Modeling::trl_dpo && !job.offload.empty()) {
+    throw LibraryFails(
+        fmt::format("--offload {} with --modeling trl-dpo (DPOTrainer's first step fails; without offload "
+                    "it works)",
+                    value("offload")));
+  }
   if (eager::is_mixed_in_16_bits(job)) {
     const std::string_view computed = dtype_name(job.precision.compute);
     if (value("reduce_dtype") != computed) {

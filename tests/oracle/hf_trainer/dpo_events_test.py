@@ -45,8 +45,8 @@ MORE = [
     DpoCase(**TINY_GPT2, lora_rank=4, frozen_dtype="fp32", lora_dropout=0.1, tied=True),
     *(DpoCase(**{**SMALL, "layers": 1, "sequence": sequence}, batch=batch, card=card, attention="auto") for sequence, batch, card in ((4096, 18, "RTX5090"), (1000, 40, "A100-80GB"))),
     DpoCase(**SMALL, ranks=4, sharding="no-shard", lora_rank=8, frozen_dtype="fp32", checkpointing="full", accumulation=3),
-    DpoCase(**SMALL, ranks=3, lora_rank=8, family="qwen3", frozen_dtype="bf16", offload="params", checkpointing="full"),
-    DpoCase(**{**SMALL, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, ranks=4, tied=True, offload="params"),
+    DpoCase(**SMALL, ranks=3, lora_rank=8, family="qwen3", frozen_dtype="bf16", checkpointing="full"),
+    DpoCase(**{**SMALL, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, ranks=4, tied=True),
     DpoCase(**SMALL, ranks=8, lora_rank=8, frozen_dtype="fp32", sharding="shard-grad-op", accumulation=2),
 ]
 

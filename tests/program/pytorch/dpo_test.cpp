@@ -83,6 +83,8 @@ TEST_CASE("with FSDP2, adapters have rules, and a reference model of its own is 
   CHECK_NOTHROW(program_of(dpo_job({{"method", "lora"}}, "4xH100-80GB"), "4xH100-80GB"));
   CHECK_THROWS_WITH_AS(program_of(dpo_job({}, "4xH100-80GB"), "4xH100-80GB"),
                        doctest::Contains("--modeling trl-dpo with FSDP2"), NotModelled);
+  CHECK_THROWS_WITH_AS(program_of(dpo_job({{"method", "lora"}, {"offload", "params"}}, "4xH100-80GB"), "4xH100-80GB"),
+                       doctest::Contains("--offload params with --modeling trl-dpo"), LibraryFails);
 }
 
 }  // namespace
