@@ -23,8 +23,13 @@ bool has_own_groups(const Job& job) {
 
 }  // namespace
 
-WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
-    : torch_(torch), graph_(graph), has_groups_of_trainer_(has_own_groups(job)), held_(held_parameters(graph, job)) {
+WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules,
+                       std::string name)
+    : torch_(torch),
+      graph_(graph),
+      name_(std::move(name)),
+      has_groups_of_trainer_(has_own_groups(job)),
+      held_(held_parameters(graph, job)) {
   for (const Module& module : modules) {
     for (const int index : module.all()) {
       const Parameter& parameter = graph.parameters[static_cast<std::size_t>(index)];
@@ -42,7 +47,7 @@ WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const s
 }
 
 void WholeModel::load() {
-  const Scope scope(torch_.heap(), "model");
+  const Scope scope(torch_.heap(), name_);
   for (Trained& p : parameters_) {
     if (const Quantization* const format = held(p).quantization; format != nullptr) {
       for (Tensor& tensor : torch_.make_quantized(p.parameter, p.elements, *format, p.name)) {

@@ -1,6 +1,7 @@
 // A model that is whole on its GPU: its parameters, and their gradients and states beside them.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "job/job.h"
@@ -12,7 +13,9 @@ namespace vramfit::eager {
 
 class WholeModel : public Wrapper {
  public:
-  WholeModel(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules);
+  /// `name`: what labels of its parameters begin with.
+  WholeModel(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules,
+             std::string name = "model");
 
   void load() override;
   void zero_gradients() override;
@@ -33,6 +36,7 @@ class WholeModel : public Wrapper {
 
   Torch& torch_;
   const Graph& graph_;
+  std::string name_;
   bool has_groups_of_trainer_;
   std::vector<HeldParameter> held_;
   std::vector<Trained> parameters_;

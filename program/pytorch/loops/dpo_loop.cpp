@@ -19,9 +19,8 @@ class Reference {
   Reference(const LoopParts& parts)
       : torch_(parts.torch),
         model_(make_model(parts.graph, parts.job, parts.torch)),
-        weights_(parts.torch, parts.graph, parts.job, model_->modules()) {
+        weights_(parts.torch, parts.graph, parts.job, model_->modules(), "reference") {
     torch_.exchange_models();
-    const Scope scope(torch_.heap(), "reference");
     weights_.load();
     model_->load();
     torch_.exchange_models();
