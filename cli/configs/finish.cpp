@@ -38,7 +38,8 @@ bool finish_library(Draft& draft) {
     draft.forget(fact::kLibrary);
     draft.assume(fact::kLibrary, "deepspeed", "transformers' Trainer with DeepSpeed");
   } else if (is_deepspeed && draft.is(fact::kLibrary, "trl")) {
-    draft.not_modelled("TRL with DeepSpeed: the recipe of DeepSpeed trains with transformers' Trainer");
+    draft.forget(fact::kLibrary);
+    draft.assume(fact::kLibrary, "trl-deepspeed", "TRL's SFTTrainer with DeepSpeed");
   }
   return is_known;
 }

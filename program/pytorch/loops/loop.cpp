@@ -26,7 +26,13 @@ Tensor Loop::tokens(const char* what) {
   return made;
 }
 
+/// A layer's own hooks are around its checkpoint.
 Tensor Loop::block(std::size_t number, const Tensor& input) {
+  const Submodule layer = parts_.model.layer(number);
+  return torch().leave(layer, code_of_block(number, torch().enter(layer, input)));
+}
+
+Tensor Loop::code_of_block(std::size_t number, const Tensor& input) {
   CheckpointBody code = parts_.model.block(number);
   if (!is_checkpointed(parts_.job, number)) return code(input);
   const auto body = [&library = torch(), autocast = torch().autocast(), code = std::move(code)](const Tensor& x) {
@@ -53,10 +59,13 @@ Tensor Loop::forward(const Tensor& ids, const Tensor& mask, const Tensor& items)
     h = std::move(output);
   }
   const std::size_t last = model.blocks() + 1;
-  Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)),
-                             [&](Tensor normed) { return wrapper.pre_output(std::move(normed)); });
   // TRL never runs the output layer itself, so that the last unit isn't seen to end.
-  if (parts_.job.modeling != Modeling::trl) wrapper.post_forward(last, logits);
+  const bool has_output = parts_.job.modeling != Modeling::trl;
+  Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)), [&](Tensor normed) {
+    normed = wrapper.leave_base(std::move(normed));
+    return has_output ? wrapper.pre_output(std::move(normed)) : normed;
+  });
+  if (has_output) wrapper.post_forward(last, logits);
   return model.finish(std::move(logits));
 }
 
@@ -67,7 +76,6 @@ void Loop::step_optimizer() {
 }
 
 std::unique_ptr<Loop> make_loop(LoopParts parts) {
-  if (parts.job.runtime == Runtime::deepspeed) return make_deepspeed_loop(std::move(parts));
   if (parts.job.modeling == Modeling::trl) return make_sft_loop(std::move(parts));
   if (parts.job.modeling == Modeling::accelerate) return make_accelerate_loop(std::move(parts));
   return has_trainer(parts.job) ? make_trainer_loop(std::move(parts)) : make_plain_loop(std::move(parts));

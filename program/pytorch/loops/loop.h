@@ -53,6 +53,7 @@ class Loop {
 
  private:
   Tensor block(std::size_t number, const Tensor& input);
+  Tensor code_of_block(std::size_t number, const Tensor& input);
 };
 
 /// The loop that belongs to the job's modeling: a plain one, one with accelerate, transformers' Trainer, alone or with
@@ -62,6 +63,5 @@ std::unique_ptr<Loop> make_plain_loop(LoopParts parts);
 std::unique_ptr<Loop> make_accelerate_loop(LoopParts parts);
 std::unique_ptr<Loop> make_trainer_loop(LoopParts parts);
 std::unique_ptr<Loop> make_sft_loop(LoopParts parts);
-std::unique_ptr<Loop> make_deepspeed_loop(LoopParts parts);
 
 }  // namespace vramfit::eager

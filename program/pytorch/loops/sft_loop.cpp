@@ -3,13 +3,13 @@
 #include <optional>
 #include <utility>
 
-#include "program/pytorch/loops/trainer_loop.h"
+#include "program/pytorch/loops/deepspeed_loop.h"
 
 namespace vramfit::eager {
 
 namespace {
 
-class SftLoop final : public TrainerLoop {
+class SftLoop : public TrainerLoop {
  public:
   using TrainerLoop::TrainerLoop;
 
@@ -46,6 +46,7 @@ class SftLoop final : public TrainerLoop {
     const Tensor hidden = torch().part_of(forward(inputs.ids, inputs.mask), checked_mul(count, output.inputs));
     parts_.enter(Phase::loss);
     const Scope scope(heap(), "loss");
+    parts_.wrapper.look_at(output.weights);  // at which device they are
     outputs.mask = numbers("aten::ne", {reads(inputs.labels)}, count, Dtype::u8, "mask of labels");
     {
       const Torch::Scores scores = scores_of(hidden, inputs.labels, outputs.mask, output);
@@ -94,6 +95,7 @@ class SftLoop final : public TrainerLoop {
       made.scores.entropy = torch().cast(scores.entropy, dtype);
     }
     parts_.wrapper.end_forward(scores.log_probabilities);  // before it is converted
+    made.scores.log_probabilities = parts_.wrapper.leave_model(std::move(made.scores.log_probabilities));
     if (parts_.wrapper.copies_outputs()) {
       made.loss = torch().clone(outputs.loss);
       made.scores.log_probabilities = torch().clone_keeping(scores.log_probabilities, outputs.divisor);
@@ -104,9 +106,10 @@ class SftLoop final : public TrainerLoop {
     return made;
   }
 
-  /// accelerator.gather_for_metrics(x).sum()
+  /// accelerator.gather_for_metrics(x).sum(), which gathers from a single rank of DeepSpeed's, too.
   Tensor total(Tensor x) {
-    return ranks() > 1 ? summed_over_ranks(std::move(x)) : number("aten::sum", {reads(x)}, x.dtype, "sum over ranks");
+    const bool gathers = ranks() > 1 || parts_.job.runtime == Runtime::deepspeed;
+    return gathers ? summed_over_ranks(std::move(x)) : number("aten::sum", {reads(x)}, x.dtype, "sum over ranks");
   }
 
   /// Entropy and token accuracy, and how many tokens there were. They live until compute_loss returns, which also lets
@@ -126,6 +129,9 @@ class SftLoop final : public TrainerLoop {
 
 }  // namespace
 
-std::unique_ptr<Loop> make_sft_loop(LoopParts parts) { return std::make_unique<SftLoop>(std::move(parts)); }
+std::unique_ptr<Loop> make_sft_loop(LoopParts parts) {
+  if (parts.job.runtime == Runtime::deepspeed) return std::make_unique<UnderDeepSpeed<SftLoop>>(std::move(parts));
+  return std::make_unique<SftLoop>(std::move(parts));
+}
 
 }  // namespace vramfit::eager
