@@ -211,11 +211,12 @@ void resolve_adapters(Job& job, Notes& notes) {
     job.quantization = "nf4-double";
     notes.emplace_back("--quantization nf4-double");
   }
-  if (has_trl(job) && !job.frozen_dtype) {
+  if (has_trl(job) && job.runtime != Runtime::deepspeed && !job.frozen_dtype) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (TRL loads weights so unless its model_init_kwargs say otherwise)");
   }
-  if (job.method == Method::qlora && job.runtime != Runtime::vramfit && !job.frozen_dtype) {
+  if (job.method == Method::qlora && job.runtime != Runtime::vramfit && job.runtime != Runtime::deepspeed &&
+      !job.frozen_dtype) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (PEFT's prepare_model_for_kbit_training)");
   }

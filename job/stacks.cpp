@@ -49,11 +49,14 @@ constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   Sta
                                  StackDefault{"allocator", "expandable"}};
 
 constexpr std::array kDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "transformers"}};
+constexpr std::array kSftDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "trl"},
+                                   StackDefault{"checkpointing", "full"}};
 
 constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
     Stack{"transformers", "transformers' Trainer", kTrainer, kTrainerFsdp2, kTrainerFsdp1},
     Stack{"trl", "TRL's SFTTrainer", kSft, kSftFsdp2},
+    Stack{"trl-deepspeed", "TRL's SFTTrainer with DeepSpeed", kSftDeepSpeed, kSftDeepSpeed},
     Stack{"trl-dpo", "TRL's DPOTrainer", kDpo, kDpoFsdp2},
     Stack{"trl-grpo", "TRL's GRPOTrainer", {}, {}},
     Stack{"accelerate", "a training loop with accelerate", kAccelerate, kAccelerateFsdp2},
@@ -76,7 +79,9 @@ const Stack& stack_named(std::string_view name) {
 }
 
 const Stack& stack_of(const Job& job) {
-  if (job.runtime == Runtime::deepspeed) return stack_named("deepspeed");
+  if (job.runtime == Runtime::deepspeed) {
+    return stack_named(job.modeling == Modeling::trl ? "trl-deepspeed" : "deepspeed");
+  }
   switch (job.modeling) {
     case Modeling::vramfit:
       break;
@@ -92,6 +97,11 @@ const Stack& stack_of(const Job& job) {
       return stack_named("accelerate");
   }
   return stack_named("vramfit");
+}
+
+const Stack& with_deepspeed(const Stack& stack) {
+  if (stack.name == "transformers") return stack_named("deepspeed");
+  return stack.name == "trl" ? stack_named("trl-deepspeed") : stack;
 }
 
 std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster, bool is_copied) {

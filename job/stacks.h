@@ -31,8 +31,11 @@ std::span<const Stack> stacks();
 /// Throws InputError with a suggestion.
 const Stack& stack_named(std::string_view name);
 
-/// The stack that a job is of, by its modeling.
+/// The stack that a job is of, by its modeling and whether its runtime is DeepSpeed.
 const Stack& stack_of(const Job& job);
+
+/// The stack of the same Trainer with DeepSpeed, for --runtime deepspeed; `stack` itself where there is none.
+const Stack& with_deepspeed(const Stack& stack);
 
 /// The defaults on this cluster, with a copy of the model on each of several GPUs (DDP) or a part of it; empty where
 /// there are no rules.

@@ -37,8 +37,11 @@ bool finish_library(Draft& draft) {
   } else if (is_deepspeed && draft.is(fact::kLibrary, "transformers")) {
     draft.forget(fact::kLibrary);
     draft.assume(fact::kLibrary, "deepspeed", "transformers' Trainer with DeepSpeed");
-  } else if (is_deepspeed && (draft.is(fact::kLibrary, "trl") || draft.is(fact::kLibrary, "trl-dpo"))) {
-    draft.not_modelled("TRL with DeepSpeed: the recipe of DeepSpeed trains with transformers' Trainer");
+  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl")) {
+    draft.forget(fact::kLibrary);
+    draft.assume(fact::kLibrary, "trl-deepspeed", "TRL's SFTTrainer with DeepSpeed");
+  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-dpo")) {
+    draft.not_modelled("DPOTrainer with DeepSpeed");
   }
   return is_known;
 }

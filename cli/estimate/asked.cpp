@@ -34,6 +34,7 @@ Asked read_asked(const JobQuestion& question) {
   asked.choice = asked.stack == nullptr ? read_job_choice(question.job)
                                         : read_job_choice(question.job, *asked.stack, asked.cluster);
   if (asked.stack == nullptr) asked.stack = &stack_of(asked.choice.job);
+  if (asked.choice.job.runtime == Runtime::deepspeed) asked.stack = &with_deepspeed(*asked.stack);
   // A rehearsed library brings its own PyTorch, which may have kernels for cards that the engine's has none for.
   if (!question.job.stack.empty() && rules_of(asked).empty()) asked.choice.job.runtime = Runtime::pytorch;
   return asked;

@@ -165,6 +165,8 @@ JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Clust
     defaults = stack.with_fsdp1;
     choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
   }
+  const Stack& of_runtime = choice.job.runtime == Runtime::deepspeed ? with_deepspeed(stack) : stack;
+  if (&of_runtime != &stack) return read_job_choice(flags, of_runtime, cluster);
   for (const std::string_view name : {"runtime", "modeling"}) {
     const JobField& field = job_field_named(name);
     const auto given = std::ranges::find(choice.fixed, name);

@@ -22,6 +22,7 @@ struct Recipes {
 constexpr std::array kRecipes{
     Recipes{"transformers", "trainer", "peft-lora", "peft-qlora"},
     Recipes{"trl", "trl-sft", "trl-sft", ""},
+    Recipes{"trl-deepspeed", "trl-deepspeed", "trl-deepspeed", ""},
     Recipes{"trl-dpo", "trl-dpo", "trl-dpo", ""},
     Recipes{"trl-grpo", "trl-grpo", "trl-grpo", ""},
     Recipes{"accelerate", "accelerate-fsdp2", "", "", "accelerate-ddp"},

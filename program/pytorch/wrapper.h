@@ -84,11 +84,17 @@ class Wrapper {
   /// Around a module's forward; what pre_forward returns is the input as the module sees it.
   virtual Tensor pre_forward(std::size_t /*module*/, Tensor input) { return input; }
   virtual void post_forward(std::size_t /*module*/, const Tensor& /*output*/) {}
+  /// The model without its output layer ends: what it returns, as its caller sees it.
+  virtual Tensor leave_base(Tensor normed) { return normed; }
   /// Between the last norm and the output layer, which are one module otherwise: the norm's result as the layer sees
   /// it.
   virtual Tensor pre_output(Tensor normed) { return normed; }
+  /// The model around all modules looks at a parameter of one that it doesn't run.
+  virtual void look_at(int /*parameter*/) {}
   /// All of a frozen parameter, gathered by itself where nothing else has gathered it; otherwise nothing.
   virtual Tensor gathered_alone(int /*parameter*/) { return {}; }
+  /// The model ends: of what it returns, what leads to the loss, as the loop sees it.
+  virtual Tensor leave_model(Tensor output) { return output; }
   /// Before loss.backward() returns.
   virtual void finish_backward() {}
   /// What a model with a loss of its own returns, on its way to the loop, which doesn't keep the logits.

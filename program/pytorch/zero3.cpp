@@ -195,8 +195,9 @@ Tensor Zero3::leave(const Submodule& module, Tensor output) {
   return torch().pass_through(std::move(output), [this, module] { coordinator_.fetch(module, Pass::backward); });
 }
 
-void Zero3::wrap_outputs(Tensor& loss, Tensor& /*logits*/) {
-  for (std::size_t left = modules_.size() - 1; left > 0; --left) loss = leave(modules_[left - 1], std::move(loss));
+Tensor Zero3::leave_model(Tensor output) {
+  for (std::size_t left = modules_.size() - 1; left > 0; --left) output = leave(modules_[left - 1], std::move(output));
+  return output;
 }
 
 /// __add_grad_to_ipg_bucket: what doesn't fit into the bucket waits where it is.

@@ -23,9 +23,10 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
 
   void load() override;
   void begin_forward() override;
-  /// The model without its output layer ends.
-  Tensor pre_output(Tensor normed) override { return leave(modules_.back(), std::move(normed)); }
-  void wrap_outputs(Tensor& loss, Tensor& logits) override;
+  Tensor leave_base(Tensor normed) override { return leave(modules_.back(), std::move(normed)); }
+  /// A parameter that isn't whole is gathered for the causal model, and is its own, too, from then on.
+  void look_at(int parameter) override { coordinator_.reach(modules_.at(modules_.size() - 2), parameter); }
+  Tensor leave_model(Tensor output) override;
   void zero_gradients() override {}
   void sync_gradients(bool is_last) override { is_last_ = is_last; }
   void finish_backward() override;

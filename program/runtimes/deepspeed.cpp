@@ -33,9 +33,9 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 }
 
 constexpr std::array<std::string_view, 3> kHonoured{"bucket_bytes", "overlap_comm", "zero3_sizes"};
-constexpr std::array<std::string_view, 10> kWithAdapters{"bucket_bytes", "overlap_comm", "zero3_sizes",  "method",
+constexpr std::array<std::string_view, 11> kWithAdapters{"bucket_bytes", "overlap_comm", "zero3_sizes",  "method",
                                                          "lora_rank",    "lora_alpha",   "lora_dropout", "lora_targets",
-                                                         "rslora",       "frozen_dtype"};
+                                                         "rslora",       "frozen_dtype", "quantization"};
 
 /// What DeepSpeed makes of bf16=True and fp16=True: reductions in the model's own type (deepspeed/runtime/engine.py:
 /// communication_data_type), partitions in fp32.
@@ -61,8 +61,13 @@ void require_precision(const Job& job) {
 /// PEFT's, over a base that DeepSpeed converts as it does all weights.
 void require_adapters(const Job& job) {
   if (job.method == Method::full) return;
-  if (job.method == Method::qlora) {
-    throw NotModelled("--method qlora with --runtime deepspeed (--method lora is; with --stack transformers qlora is)");
+  if (job.method == Method::qlora && job.modeling == Modeling::trl) {
+    throw NotModelled(
+        "--method qlora with --runtime deepspeed and --modeling trl (--method lora is; with --stack trl qlora is)");
+  }
+  if (job.method == Method::qlora && job.sharding == "full-shard") {
+    throw NotModelled(
+        "--method qlora with --runtime deepspeed and --sharding full-shard, ZeRO-3 (shard-grad-op, ZeRO-2, is)");
   }
   const Dtype computed = job.precision.compute;
   if (job.frozen_dtype.value_or(computed) == computed) return;
@@ -99,8 +104,8 @@ void require_stage(const Job& job) {
 }
 
 void require(const Job& job, const Cluster& cluster) {
-  if (job.modeling != Modeling::transformers) {
-    throw NotModelled(fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers is)",
+  if (!has_trainer(job) || job.modeling == Modeling::trl_dpo) {
+    throw NotModelled(fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers and trl are)",
                                   job_field_named("modeling").get(job)));
   }
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::paged) {
@@ -114,6 +119,7 @@ void require(const Job& job, const Cluster& cluster) {
   require_adapters(job);
   const bool adapts = job.method != Method::full;
   eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
+  eager::require_quantization(job);
   require_offload_of_stage(job);
   require_sizes_of_stage(job);
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
@@ -123,11 +129,13 @@ void require(const Job& job, const Cluster& cluster) {
 
 /// The model is converted to 16 bits, whatever it is stored in, and computes without autocast; partitions are fp32.
 /// None of the named precisions is that. ZeRO-3 parts adapters as PEFT makes them, in fp32 (runtime/engine.py:
-/// _cast_module_mixed_precision).
+/// _cast_module_mixed_precision), and TRL has PEFT make them in the base's type (sft_trainer.py:
+/// autocast_adapter_dtype).
 Job in_16_bits(Job job) {
   Precision& precision = job.precision;
   precision.reduce = precision.output = precision.compute;
-  if (job.sharding != "full-shard" || !has_adapters(job)) precision.storage = precision.compute;
+  const bool has_wide_parts = job.sharding == "full-shard" && has_adapters(job) && job.modeling != Modeling::trl;
+  if (!has_wide_parts) precision.storage = precision.compute;
   precision.name = "";
   job.frozen_dtype.reset();
   return job;

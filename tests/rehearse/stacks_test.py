@@ -12,7 +12,7 @@ import fake_python
 NOBODY = 12345
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
 MODEL = "HuggingFaceTB/SmolLM2-135M"
-STACKS = ("vramfit", "transformers", "trl", "accelerate", "deepspeed", "lightning", "torchtune", "torchtitan")
+STACKS = ("vramfit", "transformers", "trl", "accelerate", "deepspeed", "trl-deepspeed", "lightning", "torchtune", "torchtitan")
 
 
 def estimate(*words, gpus="1xRTX4090", command="estimate"):
@@ -69,9 +69,9 @@ class Stacks(unittest.TestCase):
         self.refused("--stack: needs --gpus", subprocess.run([VRAMFIT, "estimate", MODEL, "--stack", "lightning"], text=True, capture_output=True, check=False))
 
     def test_where_there_are_no_rules_the_command_that_answers_is_named(self):
-        for stack in STACKS[3:7]:
+        for stack in STACKS[3:8]:
             for gpus in ("1xRTX4090", "8xH100-80GB"):
-                lacking = {"deepspeed": ["--precision", "fp32"], "accelerate": ["--optimizer", "sgd"]}.get(stack, [])
+                lacking = {"deepspeed": ["--precision", "fp32"], "trl-deepspeed": ["--precision", "fp32"], "accelerate": ["--optimizer", "sgd"]}.get(stack, [])
                 done = estimate("--stack", stack, "--micro-batch", "2", "--checkpointing", "full", *lacking, gpus=gpus)
                 self.assertEqual(done.returncode, 1)
                 words = shlex.split(done.stdout.splitlines()[0].split("this answers it: ")[1])

@@ -80,13 +80,17 @@ void write_overlap(JsonWriter& json, const ExportWriter& writer) {
   json.member("overlap_comm", overlaps_reductions(job));
 }
 
-bool has_own_optimizer(const ExportWriter& writer) { return writer.is("optimizer", "adamw:deepspeed"); }
-
 /// Its figures are those of the Trainer's arguments.
 void write_optimizer(JsonWriter& json) {
   json.key("optimizer").begin_object().member("type", "AdamW").key("params").begin_object();
   for (const char* key : {"lr", "betas", "eps", "weight_decay"}) json.member(key, "auto");
   json.end_object().end_object();
+}
+
+void require_precision(const ExportWriter& writer) {
+  if (writer.is("precision", "bf16-pure") || writer.is("precision", "fp8")) {
+    writer.refuse("precision", "DeepSpeed keeps weights in half precision with copies in fp32, or all in fp32");
+  }
 }
 
 std::string settings(ExportWriter& writer) {
@@ -105,23 +109,20 @@ std::string settings(ExportWriter& writer) {
   if (stage(writer) == 3) write_sizes(json, writer);
   if (stage(writer) == 3) json.member("stage3_gather_16bit_weights_on_model_save", true);
   json.end_object();
-  if (has_own_optimizer(writer)) write_optimizer(json);
+  if (has_deepspeed_optimizer(writer)) write_optimizer(json);
   json.end_object();
   return json.take();
 }
 
 void write(ExportWriter& writer) {
-  if (writer.is("precision", "bf16-pure") || writer.is("precision", "fp8")) {
-    writer.refuse("precision", "DeepSpeed keeps weights in half precision with copies in fp32, or all in fp32");
-  }
-  const std::string json = settings(writer);
+  const std::string json = deepspeed_json(writer);
   std::string arguments = "deepspeed: ds_config.json\noutput_dir: output\n";
   arguments += fmt::format("per_device_train_batch_size: {}\n", writer.value("micro_batch"));
   arguments += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
   arguments += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
   arguments +=
       fmt::format("bf16: {}\nfp16: {}\n", writer.is("precision", "bf16-mixed"), writer.is("precision", "fp16-mixed"));
-  if (!has_own_optimizer(writer)) arguments += fmt::format("optim: {}\n", hf_optimizer(writer));
+  if (!has_deepspeed_optimizer(writer)) arguments += fmt::format("optim: {}\n", hf_optimizer(writer));
   writer.add_file("ds_config.json", json);
   writer.add_file("arguments.yaml", writer.comments() + arguments);
   const Cluster& cluster = writer.plan().cluster;
@@ -132,6 +133,13 @@ void write(ExportWriter& writer) {
 constexpr ExportTool kTool{"deepspeed", kFields, write};
 
 }  // namespace
+
+bool has_deepspeed_optimizer(const ExportWriter& writer) { return writer.is("optimizer", "adamw:deepspeed"); }
+
+std::string deepspeed_json(ExportWriter& writer) {
+  require_precision(writer);
+  return settings(writer);
+}
 
 const ExportTool& deepspeed_export() { return kTool; }
 

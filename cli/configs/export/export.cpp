@@ -122,7 +122,9 @@ const ExportTool& export_tool_named(std::string_view name) {
   unknown_value(name, export_tool_names());
 }
 
-Export export_plan(const PlanFile& plan, const ExportTool& tool) {
+Export export_plan(const PlanFile& plan, const ExportTool& named) {
+  const bool is_otherwise = plan.job.runtime == Runtime::deepspeed && named.with_deepspeed != nullptr;
+  const ExportTool& tool = is_otherwise ? *named.with_deepspeed : named;
   if (plan.cluster.is_cpu()) throw InputError(fmt::format("--to {}: the plan is for CPU ranks", tool.name));
   ExportWriter writer(plan, tool);
   if (plan.job.runtime == Runtime::pytorch_fsdp1) {
@@ -134,7 +136,7 @@ Export export_plan(const PlanFile& plan, const ExportTool& tool) {
   if (plan.job.method == Method::full && !writer.value("quantization").empty()) {
     writer.refuse("quantization", "the tool trains whole weights alone");
   }
-  if (sharding_named(plan.job.sharding).of_deepspeed && tool.name != "deepspeed") {
+  if (sharding_named(plan.job.sharding).of_deepspeed && tool.name != "deepspeed" && !is_otherwise) {
     writer.refuse("sharding", "only DeepSpeed shards optimizer states alone: --to deepspeed");
   }
   for (const JobField& field : job_fields()) carry(writer, tool, field);

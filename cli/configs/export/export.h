@@ -46,6 +46,7 @@ struct ExportTool {
   std::string_view name;
   std::span<const FieldRow> fields;  // those that all tools treat alike may be missing (common_fields())
   void (*write)(ExportWriter& writer);
+  const ExportTool* with_deepspeed = nullptr;  // for jobs of that runtime, where the tool writes them otherwise
 };
 
 #define EXPORT(name) const ExportTool& name##_export();
@@ -93,6 +94,11 @@ std::string yaml_text(std::string_view text);
 
 /// Whether units are dropped between forward and backward.
 bool is_resharded(const ExportWriter& writer);
+
+/// DeepSpeed's configuration of a job.
+std::string deepspeed_json(ExportWriter& writer);
+/// Whether DeepSpeed's AdamW takes the place of the Trainer's.
+bool has_deepspeed_optimizer(const ExportWriter& writer);
 
 /// accelerate's configuration; `checkpoints` whether it says that activations are checkpointed.
 std::string accelerate_yaml(ExportWriter& writer, bool checkpoints);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
@@ -23,6 +24,17 @@ constexpr std::array kFields{
     FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::implied},
 };
 
+constexpr std::size_t kZeros = 4;
+/// With DeepSpeed, its configuration carries what is ZeRO's.
+constexpr std::array<FieldRow, kFields.size() + kZeros> fields_with_deepspeed() {
+  std::array<FieldRow, kFields.size() + kZeros> fields{
+      FieldRow{"bucket_bytes", Carried::written}, FieldRow{"overlap_comm", Carried::written},
+      FieldRow{"zero3_sizes", Carried::written}, FieldRow{"wrap", Carried::marked, "layer", "ZeRO has no units"}};
+  std::ranges::copy(kFields, fields.begin() + kZeros);
+  return fields;
+}
+constexpr auto kFieldsWithDeepSpeed = fields_with_deepspeed();
+
 std::string adapter_lines(ExportWriter& writer) {
   if (writer.is("method", "full")) return "";
   std::string text = "use_peft: true\n";
@@ -43,7 +55,7 @@ std::string loss_line(ExportWriter& writer) {
   return "loss_type: chunked_nll\n";
 }
 
-void write(ExportWriter& writer) {
+std::string argument_lines(ExportWriter& writer) {
   std::string text = fmt::format("model_name_or_path: {}\n", yaml_text(writer.plan().spec.name));
   text += hf_precision_lines(writer);
   text += fmt::format("attn_implementation: {}\n", hf_attention(writer));
@@ -51,18 +63,38 @@ void write(ExportWriter& writer) {
   text += fmt::format("per_device_train_batch_size: {}\n", writer.value("micro_batch"));
   text += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
   text += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
-  text += fmt::format("optim: {}\n", hf_optimizer(writer));
+  if (!has_deepspeed_optimizer(writer)) text += fmt::format("optim: {}\n", hf_optimizer(writer));
   text += loss_line(writer) + adapter_lines(writer);
-  text += "output_dir: output\n";
-  const std::string launcher = accelerate_yaml(writer, false);
+  return text + "output_dir: output\n";
+}
+
+void add_files(ExportWriter& writer, const std::string& launcher, const std::string& arguments) {
   writer.add_file("accelerate.yaml", writer.comments() + launcher);
   const std::string_view trainer = writer.plan().job.modeling == Modeling::trl_dpo ? "dpo" : "sft";
-  writer.add_file(fmt::format("{}.yaml", trainer), writer.comments() + "# dataset_name: yours\n" + text);
+  writer.add_file(fmt::format("{}.yaml", trainer), writer.comments() + "# dataset_name: yours\n" + arguments);
   writer.set_command(
       fmt::format("trl {0} --config {0}.yaml --accelerate_config accelerate.yaml --dataset_name DATASET", trainer));
 }
 
-constexpr ExportTool kTool{"trl", kFields, write};
+void write(ExportWriter& writer) {
+  const std::string text = argument_lines(writer);
+  add_files(writer, accelerate_yaml(writer, false), text);
+}
+
+void write_with_deepspeed(ExportWriter& writer) {
+  const std::string text = argument_lines(writer), json = deepspeed_json(writer);
+  writer.add_file("ds_config.json", json);
+  const Cluster& cluster = writer.plan().cluster;
+  std::string launcher = "compute_environment: LOCAL_MACHINE\ndebug: false\n";
+  launcher += "deepspeed_config:\n  deepspeed_config_file: ds_config.json\n";
+  if (writer.is("sharding", "full-shard")) launcher += "  zero3_init_flag: true\n";
+  launcher += "distributed_type: DEEPSPEED\ndowncast_bf16: 'no'\nmachine_rank: 0\nmain_training_function: main\n";
+  launcher += fmt::format("num_machines: {}\nnum_processes: {}\n", cluster.nodes, cluster.cards());
+  add_files(writer, launcher + "rdzv_backend: static\nsame_network: true\nuse_cpu: false\n", text);
+}
+
+constexpr ExportTool kWithDeepSpeed{"trl", kFieldsWithDeepSpeed, write_with_deepspeed};
+constexpr ExportTool kTool{"trl", kFields, write, &kWithDeepSpeed};
 
 }  // namespace
 

@@ -63,6 +63,7 @@ Tensor AcceleratorLoop::loss_of_model(const Inputs& inputs, const Tensor& items)
   if (is_autocast()) logits = torch().cast(logits, Dtype::f32);
   if (converts_outputs()) loss = torch().cast(loss, precision.compute);
   parts_.wrapper.end_forward(loss);
+  loss = parts_.wrapper.leave_model(std::move(loss));
   parts_.wrapper.wrap_outputs(loss, logits);
   return loss;
 }

@@ -26,7 +26,13 @@ Tensor Loop::tokens(const char* what) {
   return made;
 }
 
+/// A layer's own hooks are around its checkpoint.
 Tensor Loop::block(const Wrapped& wrapped, std::size_t number, const Tensor& input) {
+  const Submodule layer = wrapped.model.layer(number);
+  return torch().leave(layer, code_of_block(wrapped, number, torch().enter(layer, input)));
+}
+
+Tensor Loop::code_of_block(const Wrapped& wrapped, std::size_t number, const Tensor& input) {
   CheckpointBody code = wrapped.model.block(number);
   if (!wrapped.checkpoints || !is_checkpointed(parts_.job, number)) return code(input);
   const auto body = [&library = torch(), autocast = torch().autocast(), code = std::move(code)](const Tensor& x) {
@@ -53,10 +59,13 @@ Tensor Loop::forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor&
     h = std::move(output);
   }
   const std::size_t last = model.blocks() + 1;
-  Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)),
-                             [&](Tensor normed) { return wrapper.pre_output(std::move(normed)); });
   // TRL never runs the output layer itself, so that the last unit isn't seen to end.
-  if (!has_trl(parts_.job)) wrapper.post_forward(last, logits);
+  const bool has_output = !has_trl(parts_.job);
+  Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)), [&](Tensor normed) {
+    normed = wrapper.leave_base(std::move(normed));
+    return has_output ? wrapper.pre_output(std::move(normed)) : normed;
+  });
+  if (has_output) wrapper.post_forward(last, logits);
   return model.finish(std::move(logits));
 }
 
@@ -67,7 +76,6 @@ void Loop::step_optimizer() {
 }
 
 std::unique_ptr<Loop> make_loop(LoopParts parts) {
-  if (parts.job.runtime == Runtime::deepspeed) return make_deepspeed_loop(std::move(parts));
   if (parts.job.modeling == Modeling::trl) return make_sft_loop(std::move(parts));
   if (parts.job.modeling == Modeling::trl_dpo) return make_dpo_loop(std::move(parts));
   if (parts.job.modeling == Modeling::accelerate) return make_accelerate_loop(std::move(parts));

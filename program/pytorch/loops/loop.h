@@ -62,6 +62,7 @@ class Loop {
 
  private:
   Tensor block(const Wrapped& wrapped, std::size_t number, const Tensor& input);
+  Tensor code_of_block(const Wrapped& wrapped, std::size_t number, const Tensor& input);
 };
 
 /// The loop that belongs to the job's modeling: a plain one, one with accelerate, transformers' Trainer, alone or with
@@ -72,6 +73,5 @@ std::unique_ptr<Loop> make_accelerate_loop(LoopParts parts);
 std::unique_ptr<Loop> make_trainer_loop(LoopParts parts);
 std::unique_ptr<Loop> make_sft_loop(LoopParts parts);
 std::unique_ptr<Loop> make_dpo_loop(LoopParts parts);
-std::unique_ptr<Loop> make_deepspeed_loop(LoopParts parts);
 
 }  // namespace vramfit::eager

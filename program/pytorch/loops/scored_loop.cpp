@@ -15,6 +15,7 @@ ScoredLoop::Outputs ScoredLoop::forward_with_scores(const Wrapped& wrapped, cons
                                         checked_mul(count, wrapped.model.output_layer().inputs));
   parts_.enter(Phase::loss);
   const Scope scope(heap(), "loss");
+  wrapped.wrapper.look_at(wrapped.model.output_layer().weights);  // at which device they are
   outputs.mask = numbers("aten::ne", {reads(inputs.labels)}, count, Dtype::u8, "mask of labels");
   const Tensor weights = wrapped.wrapper.gathered_alone(wrapped.model.output_layer().weights);
   {
@@ -68,6 +69,7 @@ ScoredLoop::Outputs ScoredLoop::returned(Outputs outputs) {
     if (scores.mean_logits.storage) made.scores.mean_logits = torch().cast(scores.mean_logits, dtype);
   }
   parts_.wrapper.end_forward(scores.log_probabilities);  // before it is converted
+  made.scores.log_probabilities = parts_.wrapper.leave_model(std::move(made.scores.log_probabilities));
   if (parts_.wrapper.copies_outputs()) {
     made.loss = torch().clone(outputs.loss);
     made.scores.log_probabilities = torch().clone_keeping(scores.log_probabilities, outputs.divisor);

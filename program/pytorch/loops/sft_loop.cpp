@@ -2,13 +2,14 @@
 // (trl/trainer/sft_trainer.py: compute_loss).
 #include <utility>
 
+#include "program/pytorch/loops/deepspeed_loop.h"
 #include "program/pytorch/loops/scored_loop.h"
 
 namespace vramfit::eager {
 
 namespace {
 
-class SftLoop final : public ScoredLoop {
+class SftLoop : public ScoredLoop {
  public:
   using ScoredLoop::ScoredLoop;
 
@@ -28,9 +29,10 @@ class SftLoop final : public ScoredLoop {
     return loss;
   }
 
-  /// accelerator.gather_for_metrics(x).sum()
+  /// accelerator.gather_for_metrics(x).sum(), which gathers from a single rank of DeepSpeed's, too.
   Tensor total(Tensor x) {
-    return ranks() > 1 ? summed_over_ranks(std::move(x)) : number("aten::sum", {reads(x)}, x.dtype, "sum over ranks");
+    const bool gathers = ranks() > 1 || parts_.job.runtime == Runtime::deepspeed;
+    return gathers ? summed_over_ranks(std::move(x)) : number("aten::sum", {reads(x)}, x.dtype, "sum over ranks");
   }
 
   /// Entropy and token accuracy, and how many tokens there were. They live until compute_loss returns, which also lets
@@ -50,6 +52,9 @@ class SftLoop final : public ScoredLoop {
 
 }  // namespace
 
-std::unique_ptr<Loop> make_sft_loop(LoopParts parts) { return std::make_unique<SftLoop>(std::move(parts)); }
+std::unique_ptr<Loop> make_sft_loop(LoopParts parts) {
+  if (parts.job.runtime == Runtime::deepspeed) return std::make_unique<UnderDeepSpeed<SftLoop>>(std::move(parts));
+  return std::make_unique<SftLoop>(std::move(parts));
+}
 
 }  // namespace vramfit::eager

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "program/pytorch/loops/deepspeed_loop.h"
+
 namespace vramfit::eager {
 
 void TrainerLoop::micro_batch(Place place) {
@@ -120,6 +122,9 @@ void TrainerLoop::look_at_loss() {
   const Tensor flag = number("aten::eq", {reads(magnitude)}, Dtype::u8, "is it finite");
 }
 
-std::unique_ptr<Loop> make_trainer_loop(LoopParts parts) { return std::make_unique<TrainerLoop>(std::move(parts)); }
+std::unique_ptr<Loop> make_trainer_loop(LoopParts parts) {
+  if (parts.job.runtime == Runtime::deepspeed) return std::make_unique<UnderDeepSpeed<TrainerLoop>>(std::move(parts));
+  return std::make_unique<TrainerLoop>(std::move(parts));
+}
 
 }  // namespace vramfit::eager

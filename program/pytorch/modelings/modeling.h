@@ -36,6 +36,8 @@ class Model {
   virtual Tensor prepare(Tensor embedded, const Tensor& /*mask*/, const Tensor& /*items*/) { return embedded; }
   /// The code of a block, with what it is passed beside its input: a checkpoint keeps both until backward.
   virtual CheckpointBody block(std::size_t number) = 0;
+  /// A block as hooks see it, which are around its checkpoint. Only where modules have hooks.
+  virtual Submodule layer(std::size_t /*number*/) const { return {}; }
   /// Takes ownership of `h`: Python code reuses its variable for the normed tensor.
   /// `before_output` is called with the normed tensor, and gives what the output layer works on.
   virtual Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) = 0;

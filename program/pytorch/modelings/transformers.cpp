@@ -265,11 +265,14 @@ CheckpointBody Transformers::block(std::size_t number) {
                             .items = items_,
                             .rotations = rotations_.at(static_cast<std::size_t>(layer.rope_table)),
                             .mask = layer.window > 0 ? window_mask_ : mask_};
-  return [this, &layer, positions](const Tensor& x) {
-    const Submodule module{.name = layer.name, .parameters = {}};
-    const Tensor input = torch_.enter(module, x);
-    return torch_.leave(module, run(layer, input, positions));
-  };
+  return [this, &layer, positions](const Tensor& x) { return run(layer, x, positions); };
+}
+
+/// Phi-3's dropouts behind attention and feed-forward drop nothing, but are modules.
+Tensor Transformers::after(const LlamaBlock& l, const char* name, Tensor y) {
+  if (!llama_.style.is_packed) return y;
+  const Submodule module{.name = l.name + "." + name, .parameters = {}};
+  return torch_.leave(module, torch_.enter(module, y));
 }
 
 Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& positions) {
@@ -291,7 +294,7 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
     made.out = torch_.leave(module, std::move(made.out));
     return made;
   });
-  h = std::move(attended.out);
+  h = after(l, "resid_attn_dropout", std::move(attended.out));
   if (has_post_norms) h = normed("post_attention_layernorm", h, l.post_attention_norm);
   const Scope scope(heap, l.name);
   h = torch_.add(x, multiplied(h));
@@ -303,6 +306,7 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
     return torch_.leave(module, feed_forward(l, input));
   });
   if (has_post_norms) h = normed("post_feedforward_layernorm", h, l.post_ffn_norm);
+  h = after(l, "resid_mlp_dropout", std::move(h));
   return torch_.add(residual, multiplied(h));
 }
 
@@ -314,7 +318,7 @@ Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_
   ids_ = items_ = mask_ = window_mask_ = {};
   rotations_.clear();
   embedded_ = {};
-  if (!is_scored_) h = before_output(std::move(h));
+  h = before_output(std::move(h));
   hidden_ = h;
   const Scope scope(torch_.heap(), "lm_head");
   torch_.heap().values = Category::logits_and_loss;

@@ -27,6 +27,9 @@ class Transformers final : public Model {
   void convert_buffers(Dtype dtype) override;
   Tensor prepare(Tensor embedded, const Tensor& mask, const Tensor& items) override;
   CheckpointBody block(std::size_t number) override;
+  Submodule layer(std::size_t number) const override {
+    return {.name = llama_.blocks.at(number).name, .parameters = {}};
+  }
   Tensor head(Tensor h, const std::function<Tensor(Tensor)>& before_output) override;
   Tensor finish(Tensor logits) override;
   OutputLayer output_layer() const override {
@@ -47,6 +50,7 @@ class Transformers final : public Model {
   };
 
   void require_code(const Job& job) const;
+  Tensor after(const LlamaBlock& l, const char* name, Tensor y);
   Tensor run(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs);
   Tensor multiplied_embedding(Tensor embedded);

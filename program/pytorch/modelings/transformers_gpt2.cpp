@@ -130,7 +130,7 @@ Tensor Gpt2::head(Tensor h, const std::function<Tensor(Tensor)>& before_output) 
   }
   passed_ = {};
   embedded_ = positions_ = {};
-  if (!is_scored_) h = before_output(std::move(h));
+  h = before_output(std::move(h));
   hidden_ = h;
   const Scope scope(torch_.heap(), "lm_head");
   torch_.heap().values = Category::logits_and_loss;

@@ -64,7 +64,7 @@ const std::vector<Drawn> kAdapters{
 };
 
 // DeepSpeed's runtime brings defaults, so it comes before what is drawn for all.
-const std::vector<Drawn> kDeepSpeed{{"runtime", {"deepspeed"}}, {"modeling", {"transformers"}}};
+const std::vector<Drawn> kDeepSpeed{{"runtime", {"deepspeed"}}, {"modeling", {"transformers", "trl"}}};
 const std::vector<Drawn> kOfDeepSpeed{
     {"sharding", {"shard-optimizer", "shard-grad-op", "shard-grad-op", "full-shard", "no-shard"}},
     {"bucket_bytes", {"", "", "40000000", "100002", "100003"}},
@@ -146,7 +146,8 @@ void check_comes_back(const PlanFile& plan, const ExportTool& tool, const Export
   for (const ExportedFile& file : exported.files) files.push_back(place.write(file.name, file.text));
   const ImportedJob imported = import_configs(files);
   const Job before = normal(plan.job, plan.cluster), after = normal(job_of(imported, plan), plan.cluster);
-  for (const FieldRow& row : tool.fields) {
+  const bool is_otherwise = plan.job.runtime == Runtime::deepspeed && tool.with_deepspeed != nullptr;
+  for (const FieldRow& row : is_otherwise ? tool.with_deepspeed->fields : tool.fields) {
     if (row.carried != Carried::written || is_marked(exported, row.field)) continue;
     CAPTURE(row.field);
     const JobField& field = job_field_named(row.field);
@@ -201,7 +202,7 @@ TEST_CASE("a job that is exported and imported is the same, or was refused with 
   }
 }
 
-TEST_CASE("of a plan with ZeRO-1 or ZeRO-2, buckets are written in numbers, and ZeRO-1 is DeepSpeed's alone") {
+TEST_CASE("of a plan with ZeRO-1 or ZeRO-2, buckets are written in numbers, and ZeRO-1 for DeepSpeed alone") {
   PlanFile plan;
   plan.spec = a_model();
   plan.cluster = parse_cluster("2xH100-80GB");
@@ -220,9 +221,16 @@ TEST_CASE("of a plan with ZeRO-1 or ZeRO-2, buckets are written in numbers, and 
     CHECK(text.find("\"reduce_bucket_size\": 20000000") != std::string::npos);
     CHECK(exported(sharding, "1000000000", "deepspeed").files.front().text.find("bucket") == std::string::npos);
     CHECK_THROWS_WITH_AS(exported(sharding, "101", "deepspeed"), doctest::Contains("--bucket-bytes 101"), InputError);
+    const Export of_trl = exported(sharding, "40000000", "trl");
+    REQUIRE(of_trl.files.size() == 3);
+    CHECK(of_trl.files[0].name == "ds_config.json");
+    CHECK(of_trl.files[0].text.find("\"stage\": " + std::to_string(stage)) != std::string::npos);
+    CHECK(of_trl.files[1].text.find("deepspeed_config_file: ds_config.json") != std::string::npos);
+    CHECK(of_trl.files[1].text.find("fsdp") == std::string::npos);
+    CHECK(of_trl.files[2].text.find("max_length: ") != std::string::npos);
   }
   for (const std::string& tool : export_tool_names()) {
-    if (tool == "deepspeed") continue;
+    if (tool == "deepspeed" || tool == "trl") continue;
     CAPTURE(tool);
     CHECK_THROWS_WITH_AS(exported("shard-optimizer", "1000000000", tool),
                          doctest::Contains("--sharding shard-optimizer: only DeepSpeed"), InputError);

@@ -46,6 +46,30 @@ TEST_CASE("accelerate's file and the Trainer's are one job, in either order") {
   CHECK(value_of(job, "micro_batch") == "2");
 }
 
+TEST_CASE("TRL's file and accelerate's with DeepSpeed are one job of SFTTrainer with DeepSpeed, in either order") {
+  const TemporaryDirectory place;
+  const std::string sft = place.write("sft.yaml",
+                                      "model_name_or_path: org/model\nmax_length: 2048\noutput_dir: out\n"
+                                      "per_device_train_batch_size: 2\nuse_peft: true\nlora_r: 8\n");
+  const std::string zero = place.write("accelerate.yaml",
+                                       "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\n"
+                                       "deepspeed_config: {zero_stage: 3, offload_optimizer_device: cpu}\n");
+  const ImportedJob job = import_configs({zero, sft}), other = import_configs({sft, zero});
+  CHECK(job.fields == other.fields);
+  CHECK(job.stack == "trl-deepspeed");
+  CHECK(job.unmodelled.empty());
+  for (const auto& [field, value] : {std::pair{"sharding", "full-shard"},
+                                     {"offload", "optimizer"},
+                                     {"precision", "bf16-mixed"},
+                                     {"checkpointing", "full"},
+                                     {"method", "lora"},
+                                     {"frozen_dtype", ""},
+                                     {"seq_len", "2048"}}) {
+    CAPTURE(field);
+    CHECK(value_of(job, field) == value);
+  }
+}
+
 TEST_CASE("the Trainer's AdamW of torchao is read; other blocks than its own are not modelled") {
   const TemporaryDirectory place;
   const auto imported = [&](const std::string& more) {

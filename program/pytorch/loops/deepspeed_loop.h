@@ -1,6 +1,8 @@
-// The loop of transformers' Trainer (5.23) with DeepSpeed (0.19), whose engine runs backward and makes the step itself
+// A Trainer's loop with DeepSpeed (0.19), whose engine runs backward and makes the step itself
 // (accelerate/utils/deepspeed.py: DeepSpeedEngineWrapper.backward). What the model computes in is what it is stored in:
 // there is no autocast.
+#pragma once
+
 #include <utility>
 #include <vector>
 
@@ -8,11 +10,11 @@
 
 namespace vramfit::eager {
 
-namespace {
-
-class DeepSpeedLoop final : public TrainerLoop {
+/// `Base`: a TrainerLoop, whose losses these are.
+template <typename Base>
+class UnderDeepSpeed final : public Base {
  public:
-  using TrainerLoop::TrainerLoop;
+  using Base::Base;
 
   /// The last micro-batch's backward does it, before the loop looks at the loss.
   void update() override {}
@@ -22,20 +24,17 @@ class DeepSpeedLoop final : public TrainerLoop {
   /// the host, and 1 in bf16 (deepspeed/runtime/fp16/loss_scaler.py: scale_loss). A step whose gradients overflow in
   /// fp16 ends before the update; one that updates needs more.
   void backward_of(Tensor loss, bool is_last) override {
+    const LoopParts& parts = this->parts_;
     std::vector<Tensor> leaves;  // as long as the loss
     {
-      const Scope scope(heap(), "loss");
-      const Tensor scaled = torch().scale(loss);
-      parts_.enter(Phase::backward);
-      leaves = torch().backward(scaled, [] {});
-      parts_.wrapper.finish_backward();
+      const Scope scope(this->heap(), "loss");
+      const Tensor scaled = this->torch().scale(loss);
+      parts.enter(Phase::backward);
+      leaves = this->torch().backward(scaled, [] {});
+      parts.wrapper.finish_backward();
     }
-    if (is_last) parts_.wrapper.step(parts_.clip, parts_.enter, [this] { step_optimizer(); });
+    if (is_last) parts.wrapper.step(parts.clip, parts.enter, [this] { this->step_optimizer(); });
   }
 };
-
-}  // namespace
-
-std::unique_ptr<Loop> make_deepspeed_loop(LoopParts parts) { return std::make_unique<DeepSpeedLoop>(std::move(parts)); }
 
 }  // namespace vramfit::eager

@@ -1,0 +1,90 @@
+"""Every allocation of TRL's SFTTrainer with DeepSpeed's ZeRO-1, ZeRO-2 and ZeRO-3 against the counted ledger: deepspeed_events_test.py's jobs with sft_events_test.py's trainer.
+
+`recorded` compares with sft_deepspeed_events.json, which `record` writes. `live` and `record` rehearse with the libraries of $VRAMFIT_RECIPES_PYTHON
+(tests/rehearse/requirements-recipes.txt), or of the Python that runs this; if that lacks them, the test is skipped (exit code 77).
+`random COUNT SEED [lora]` draws jobs as deepspeed_events_test.py does.
+"""
+
+import dataclasses
+import sys
+
+import deepspeed_events_test
+from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
+from events_test import FOLDER, SMALL, TINY, counted_events, libraries, rehearsed_events
+from random_test import failures_of_drawn
+from recorded import SKIPPED, Comparison, with_libraries
+
+
+@dataclasses.dataclass
+class SftZeroCase(ZeroCase):
+    def job(self):
+        return {**super().job(), "modeling": "trl"}
+
+
+SCARCE = "max_live_parameters=20000000,max_reuse_distance=3000000,sub_group_size=4000000,prefetch_bucket_size=6000000,param_persistence_threshold=0"
+
+# Recorded, too.
+FEW = [
+    SftZeroCase(**TINY, zero=2, ranks=2, bucket=100_000, checkpointing="full"),
+    SftZeroCase(**TINY, zero=2, ranks=4, bucket=30_000, accumulation=3, batch=2, tied=True, optimizer="adamw:deepspeed"),
+    SftZeroCase(**TINY, zero=1, ranks=1, bucket=100_000, accumulation=2, checkpointing="full", family="qwen3"),
+    SftZeroCase(**TINY, zero=1, ranks=8, overlap=True, bucket=30_000, checkpointing="full"),
+    SftZeroCase(**TINY, zero=2, ranks=3, offload="optimizer", bucket=30_000, accumulation=2, precision="fp16-mixed"),
+    SftZeroCase(**TINY, zero=2, ranks=4, lora_rank=4, checkpointing="full", accumulation=2),
+    SftZeroCase(**TINY, zero=1, ranks=2, lora_rank=4, lora_dropout=0.1, bucket=3_000, family="qwen2", tied=True),
+    SftZeroCase(**TINY, zero=3, ranks=2, checkpointing="full"),
+    SftZeroCase(**SMALL, zero=3, ranks=4, checkpointing="full"),
+    SftZeroCase(**SMALL, zero=3, ranks=1, accumulation=2, checkpointing="full"),
+    SftZeroCase(**SMALL, zero=3, ranks=3, tied=True, family="qwen2", sizes="auto", bucket=0, accumulation=2),
+    SftZeroCase(**SMALL, zero=3, ranks=8, sizes=AT_ONCE, bucket=0, checkpointing="full"),
+    SftZeroCase(**SMALL, zero=3, ranks=2, sizes=SCARCE, checkpointing="full"),
+    SftZeroCase(**SMALL, zero=3, ranks=2, tied=True, sizes=SCARCE, accumulation=2),
+    SftZeroCase(**SMALL, zero=3, ranks=4, offload="params", sizes="auto", bucket=0, checkpointing="full", optimizer="adamw:deepspeed", accumulation=2),
+    SftZeroCase(**TINY, zero=3, ranks=2, lora_rank=4, accumulation=2),
+    SftZeroCase(**TINY, zero=3, ranks=2, lora_rank=4, checkpointing="full"),
+    SftZeroCase(**SMALL, zero=3, ranks=4, lora_rank=16, lora_dropout=0.05, checkpointing="full", sizes="auto", bucket=0, accumulation=2),
+    SftZeroCase(**SMALL, zero=3, ranks=1, lora_rank=8, lora_targets="q_proj,v_proj", checkpointing="full", tied=True, family="qwen2"),
+    SftZeroCase(**SMALL, zero=3, ranks=8, lora_rank=16, checkpointing="full", sizes=SCARCE),
+]
+MORE = [
+    *(SftZeroCase(**SMALL, zero=zero, ranks=ranks, bucket=bucket, tied=tied, accumulation=accumulation, checkpointing=checkpointing, attention="auto")
+      for zero, ranks, bucket, tied, accumulation, checkpointing in (
+          (2, 8, 20_000_000, True, 2, "full"), (2, 3, 500_000_000, False, 1, "none"), (1, 4, 2_000_000, False, 3, "full"), (1, 16, 500_000_000, True, 1, "none"))),
+    *(SftZeroCase(**SMALL, zero=3, ranks=ranks, family=family, tied=tied, accumulation=accumulation, checkpointing=checkpointing, sizes=sizes, attention=attention)
+      for ranks, family, tied, accumulation, checkpointing, sizes, attention in (
+          (64, "llama", False, 2, "full", "", "flash"), (3, "phi3", False, 1, "full", "auto", "auto"), (4, "granite", True, 2, "none", SCARCE, "auto"), (2, "gemma2", True, 1, "full", "auto", "math"),
+          (7, "gemma3_text", True, 2, "full", "", "auto"))),
+    *(SftZeroCase(**SMALL, zero=3, ranks=ranks, lora_rank=rank, family=family, tied=tied, accumulation=accumulation, checkpointing=checkpointing, sizes=sizes, offload=offload, precision=precision,
+                  frozen_dtype=precision.removesuffix("-mixed"))
+      for ranks, rank, family, tied, accumulation, checkpointing, sizes, offload, precision in (
+          (2, 16, "llama", False, 1, "full", AT_ONCE, "none", "bf16-mixed"), (3, 64, "qwen3", True, 3, "full", "", "none", "fp16-mixed"), (4, 8, "mistral", False, 2, "none", SCARCE, "none", "bf16-mixed"),
+          (64, 16, "granite", True, 1, "full", "auto", "params", "bf16-mixed"))),
+]
+
+
+def rehearsed(case, warm):
+    return rehearsed_events(case, warm, "sft_train.py", 0 if case.zero == 3 else heaviest_rank(case))
+
+
+def drawn(seed, *only):
+    case = deepspeed_events_test.drawn(seed, *only)
+    return SftZeroCase(**{field.name: getattr(case, field.name) for field in dataclasses.fields(case)})
+
+
+SFT_DEEPSPEED = Comparison(
+    script=FOLDER / "sft_deepspeed_events_test.py", case_type=SftZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "datasets"], are_optional=True, few=FEW, more=MORE,
+    warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
+
+
+def main(what, *numbers):
+    if what != "random":
+        return SFT_DEEPSPEED.run(what, *numbers)
+    if not with_libraries(SFT_DEEPSPEED.libraries):
+        return SKIPPED
+    count, seed, *only = numbers
+    with SFT_DEEPSPEED.warm() as warm:
+        return 1 if failures_of_drawn(int(count), int(seed), lambda drawn_seed: drawn(drawn_seed, *only), lambda case: rehearsed(case, warm)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
