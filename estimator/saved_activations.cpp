@@ -75,6 +75,7 @@ class Walk {
   void perform(const TapeAction& action) {
     switch (action.what) {
       case TapeAction::Do::run:
+        if (action.joined >= 0) forward(action.joined);
         return forward(action.op);
       case TapeAction::Do::backward:
         return backward(action);

@@ -180,6 +180,7 @@ struct Run {
   std::int64_t times = 1;
   Stream stream = Stream::compute;  // begins when what came before it on that stream is done
   bool has_backward = false;        // forward: a backward of the op follows, which may do its work as well
+  int joined = -1;                  // forward: the op that the same pass does first; its operands come first, too
 };
 /// A collective runs beside all streams, from the moment that what came before it on `stream` and earlier collectives
 /// of its axis are done.

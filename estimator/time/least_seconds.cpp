@@ -304,8 +304,9 @@ Kernels LeastSeconds::kernels_of(const std::vector<TapeAction>& actions, const S
   for (const TapeAction& action : actions) {
     const bool is_backward = action.what == TapeAction::Do::backward;
     if (!is_backward && action.what != TapeAction::Do::run) continue;
-    const OpWork& work = tape.rules[at(action.op)].work;
-    for (const Work& each : is_backward ? work.backward : work.forward) kernels.then(timer_.kernels_of(each));
+    const Rule& rule = tape.rules[at(action.op)];
+    const std::vector<Work>& forward = action.joined < 0 ? rule.work.forward : rule.joint_forward;
+    for (const Work& each : is_backward ? rule.work.backward : forward) kernels.then(timer_.kernels_of(each));
   }
   return kernels;
 }

@@ -16,5 +16,7 @@ int gate_backward(const GatedUnit& unit, const GatedUnitGradients& gradients, St
 int rotate(const Rotation& rotation, Stream stream);
 int cross_entropy(const LossRows& rows, float* losses, double scale, float* loss, Stream stream);
 int cross_entropy_backward(const LossRows& rows, const LogitGradients& gradients, Stream stream);
+int rms_norm(const NormRows& rows, const void* residual, void* output, Stream stream);
+int rms_norm_backward(const NormRows& rows, const NormGradients& gradients, Stream stream);
 
 }  // namespace vramfit::cuda

@@ -14,7 +14,9 @@ constexpr Kernels kKernels{.count_update = count_update,
                            .gate_backward = gate_backward,
                            .rotate = rotate,
                            .cross_entropy = cross_entropy,
-                           .cross_entropy_backward = cross_entropy_backward};
+                           .cross_entropy_backward = cross_entropy_backward,
+                           .rms_norm = rms_norm,
+                           .rms_norm_backward = rms_norm_backward};
 
 }  // namespace
 

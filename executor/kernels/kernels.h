@@ -108,6 +108,28 @@ struct LogitGradients {
   bool add;                   // to what is there
 };
 
+/// Rows [rows, columns] without gaps: each is divided by its root mean square, of which the reciprocal is kept, and
+/// multiplied by weight + plus.
+struct NormRows {
+  void* x;
+  const void* weight;  // [columns]
+  Number number;
+  std::int64_t rows, columns;
+  float eps, plus;
+  float* rstd;  // [rows]
+};
+/// Of x and of the weight; one that isn't wanted is null.
+struct NormGradients {
+  const void* output;
+  void* input;  // may be `output`
+  bool add_input;
+  void* weight;
+  bool add_weight;  // to what is there
+  // Where both are wanted: scratch for the sums of as many blocks, at most as many as there are rows.
+  float* partial;  // [partial_rows, columns]
+  std::int64_t partial_rows;
+};
+
 struct Kernels {
   /// Counts the update unless it is skipped; the functions after it read the count.
   int (*count_update)(const AdamwUpdate& update, Stream stream);
@@ -123,10 +145,13 @@ struct Kernels {
   /// Adds `scale` times the sum of the rows' losses to `loss`; `losses` [rows] is scratch.
   int (*cross_entropy)(const LossRows& rows, float* losses, double scale, float* loss, Stream stream);
   int (*cross_entropy_backward)(const LossRows& rows, const LogitGradients& gradients, Stream stream);
+  /// x becomes x + residual first, if there is one.
+  int (*rms_norm)(const NormRows& rows, const void* residual, void* output, Stream stream);
+  int (*rms_norm_backward)(const NormRows& rows, const NormGradients& gradients, Stream stream);
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 3;
+inline constexpr int kInterface = 4;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

@@ -48,6 +48,8 @@ struct OpCall {
 struct OpFunctions {
   void (*forward)(OpCall&) = nullptr;
   void (*backward)(OpCall&) = nullptr;
+  /// Forward after that of the op that makes input 0, in one pass (OpRow::joins); null: not here.
+  void (*joint_forward)(OpCall& before, OpCall& call) = nullptr;
 };
 
 /// The row of a kind on a device, on GPUs by own kernels where it has them and they are asked for.

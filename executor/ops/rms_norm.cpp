@@ -4,7 +4,9 @@
 #include <cmath>
 #include <tuple>
 
+#include "executor/kernels/own_kernels_torch.h"
 #include "executor/ops/kernels_torch.h"
+#include "program/ops/rules.h"
 
 namespace vramfit::kernels {
 
@@ -131,9 +133,52 @@ void rms_norm_backward_cuda(OpCall& call) {
   }
 }
 
+cuda::NormRows own_rows(const OpCall& call) {
+  const Shape shape(call);
+  return {.x = call.inputs[0].mutable_data_ptr(),
+          .weight = call.parameters[0].const_data_ptr(),
+          .number = number_of(call.inputs[0].scalar_type()),
+          .rows = shape.rows,
+          .columns = shape.width,
+          .eps = static_cast<float>(attributes(call).eps),
+          .plus = attributes(call).weight_plus_one ? 1.0F : 0.0F,
+          .rstd = call.outputs[1].mutable_data_ptr<float>()};
+}
+
+void forward_own(OpCall& call, const void* residual) {
+  const at::Tensor& y = call.outputs[0];
+  check_launch(require_own_kernels().rms_norm(own_rows(call), residual, y.mutable_data_ptr(), stream_of(y)));
+}
+
+void rms_norm_forward_own(OpCall& call) { forward_own(call, nullptr); }
+
+/// The sum is x: it lies where the branch's result was.
+void add_and_rms_norm_own(OpCall& add, OpCall& call) { forward_own(call, add.inputs[0].const_data_ptr()); }
+
+void rms_norm_backward_own(OpCall& call) {
+  const Shape shape(call);
+  const bool input = wants_input(call, 0), weight = wants_parameter(call, 0);
+  at::Tensor partial;
+  const std::int64_t partial_rows = norm_partial_rows(shape.rows, call.context.device);
+  if (input && weight) partial = call.temporaries.allocate("partial_rows", {partial_rows, shape.width}, Dtype::f32);
+  const cuda::NormGradients gradients{
+      .output = call.output_gradient->const_data_ptr(),
+      .input = input ? call.input_gradients[0].mutable_data_ptr() : nullptr,
+      .add_input = adds_input(call, 0),
+      .weight = weight ? call.parameter_gradients[0].mutable_data_ptr() : nullptr,
+      .add_weight = adds_parameter(call, 0),
+      .partial = partial.defined() ? partial.mutable_data_ptr<float>() : nullptr,
+      .partial_rows = partial_rows,
+  };
+  check_launch(require_own_kernels().rms_norm_backward(own_rows(call), gradients, stream_of(call.inputs[0])));
+}
+
 }  // namespace
 
-const DeviceFunctions rows::rms_norm{.cpu = {rms_norm_forward_cpu, rms_norm_backward_cpu},
-                                     .cuda = {rms_norm_forward_cuda, rms_norm_backward_cuda}};
+const DeviceFunctions rows::rms_norm{
+    .cpu = {rms_norm_forward_cpu, rms_norm_backward_cpu},
+    .cuda = {rms_norm_forward_cuda, rms_norm_backward_cuda},
+    .own_cuda = {
+        .forward = rms_norm_forward_own, .backward = rms_norm_backward_own, .joint_forward = add_and_rms_norm_own}};
 
 }  // namespace vramfit::kernels

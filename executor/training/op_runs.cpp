@@ -75,9 +75,9 @@ struct OpRuns::Run {
 OpRuns::OpRuns(const OpRunsContext& context)
     : context_(context), shape_{context.job.micro_batch, context.job.sequence} {}
 
-OpContext OpRuns::context_of(const Operands& operands) const {
+OpContext OpRuns::context_of(const Operands& operands, int op) const {
   const Segment& s = context_.graph.segments[at_index(operands.segment())];
-  return {.op = s.ops[at_index(operands.run().op)],
+  return {.op = s.ops[at_index(op)],
           .segment = s,
           .graph = context_.graph,
           .precision = context_.job.precision,
@@ -88,7 +88,8 @@ OpContext OpRuns::context_of(const Operands& operands) const {
           .kernels = context_.job.kernels};
 }
 
-void OpRuns::execute(Run& run, Operands& operands, void (*function)(OpCall&)) const {
+template <typename F>
+void OpRuns::execute(Run& run, Operands& operands, const F& function) const {
   if (observer != nullptr) observer->op_begins(operands.segment(), operands.run().op);
   {
     const ExpectedScope scope(operands.expected(), run.prefix + ": unlisted");
@@ -97,16 +98,8 @@ void OpRuns::execute(Run& run, Operands& operands, void (*function)(OpCall&)) co
   if (observer != nullptr) observer->op_ends();
 }
 
-void OpRuns::forward(Operands& operands) {
-  Run run(context_of(operands), context_.facts, context_.place);
+void OpRuns::finish_forward(Run& run, Operands& operands, std::size_t first_output) const {
   const Op& op = run.op();
-  run.needs.inputs.assign(op.inputs.size(), operands.run().has_backward);
-  OperandReader reader(operands);
-  reader.take(op.inputs.size(), run.call.inputs);
-  reader.take(op.parameters.size(), run.call.parameters);
-  const std::size_t first_output = reader.next();
-  reader.take(op.outputs.size(), run.call.outputs);
-  execute(run, operands, op_functions(op.kind, context_.device.kind, context_.job.kernels).forward);
   for (std::size_t o = 0; o < op.outputs.size(); ++o) {
     at::Tensor& output = operands[first_output + o];
     output = std::move(run.call.outputs[o]);
@@ -114,8 +107,34 @@ void OpRuns::forward(Operands& operands) {
   }
 }
 
+void OpRuns::forward(Operands& operands) {
+  const int joined = operands.run().joined;
+  OperandReader reader(operands);
+  const auto take = [&](Run& run) {
+    const Op& op = run.op();
+    run.needs.inputs.assign(op.inputs.size(), operands.run().has_backward);
+    reader.take(op.inputs.size(), run.call.inputs);
+    reader.take(op.parameters.size(), run.call.parameters);
+    const std::size_t first_output = reader.next();
+    reader.take(op.outputs.size(), run.call.outputs);
+    return first_output;
+  };
+  Run run(context_of(operands, operands.run().op), context_.facts, context_.place);
+  const OpFunctions& functions = op_functions(run.op().kind, context_.device.kind, context_.job.kernels);
+  if (joined < 0) {
+    const std::size_t first_output = take(run);
+    execute(run, operands, functions.forward);
+    return finish_forward(run, operands, first_output);
+  }
+  Run before(context_of(operands, joined), context_.facts, context_.place);
+  const std::size_t output_before = take(before), first_output = take(run);
+  execute(run, operands, [&](OpCall& call) { functions.joint_forward(before.call, call); });
+  finish_forward(before, operands, output_before);
+  finish_forward(run, operands, first_output);
+}
+
 void OpRuns::backward(Operands& operands) {
-  Run run(context_of(operands), context_.facts, context_.place);
+  Run run(context_of(operands, operands.run().op), context_.facts, context_.place);
   const Op& op = run.op();
   OpCall& call = run.call;
   OperandReader reader(operands);

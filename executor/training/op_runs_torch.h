@@ -38,8 +38,11 @@ class OpRuns {
   /// One op about to run: its call is filled operand by operand.
   struct Run;
 
-  OpContext context_of(const Operands& operands) const;
-  void execute(Run& run, Operands& operands, void (*function)(OpCall&)) const;
+  /// Of the run's op, or of the one that its pass does first.
+  OpContext context_of(const Operands& operands, int op) const;
+  template <typename F>
+  void execute(Run& run, Operands& operands, const F& function) const;
+  void finish_forward(Run& run, Operands& operands, std::size_t first_output) const;
 
   OpRunsContext context_;
   BatchShape shape_;

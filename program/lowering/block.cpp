@@ -58,7 +58,7 @@ class BlockLowering {
   void perform(const TapeAction& action) {
     switch (action.what) {
       case TapeAction::Do::run:
-        return forward(action.op);
+        return forward(action);
       case TapeAction::Do::backward:
         return backward(action);
       case TapeAction::Do::drop_value:
@@ -153,7 +153,8 @@ class BlockLowering {
     }
   }
 
-  void forward(int index) {
+  /// The outputs of an op that its function doesn't allocate itself.
+  void make_outputs(int index) {
     const Op& op = in_.segment.ops[at(index)];
     const Rule& rule = in_.tape.rules[at(index)];
     std::size_t first = 0;
@@ -161,13 +162,16 @@ class BlockLowering {
       values_[at(op.outputs[0])] = std::move(values_[at(op.inputs[at(rule.in_place_input)])]);
       first = 1;
     }
-    if (!rule.outputs_inside) {
-      for (std::size_t o = first; o < op.outputs.size(); ++o) {
-        values_[at(op.outputs[o])] = allocate_value(op.outputs[o], false);
-      }
+    if (rule.outputs_inside) return;
+    for (std::size_t o = first; o < op.outputs.size(); ++o) {
+      values_[at(op.outputs[o])] = allocate_value(op.outputs[o], false);
     }
-    const Range steps = inside(op, rule.forward, nullptr);
-    Writer::Operands& operands = writer_.operands();
+  }
+
+  void add_forward(int index, Writer::Operands& operands) {
+    const Op& op = in_.segment.ops[at(index)];
+    const Rule& rule = in_.tape.rules[at(index)];
+    const std::size_t first = rule.in_place_input < 0 ? 0 : 1;
     for (std::size_t i = 0; i < op.inputs.size(); ++i) {
       const bool is_taken = static_cast<int>(i) == rule.in_place_input;
       operands.push_back(value_operand(&values_[at(is_taken ? op.outputs[0] : op.inputs[i])], How::read, op.inputs[i]));
@@ -176,9 +180,21 @@ class BlockLowering {
     for (std::size_t o = 0; o < op.outputs.size(); ++o) {
       operands.push_back(value_operand(&values_[at(op.outputs[o])], o < first ? How::add : How::write, op.outputs[o]));
     }
+  }
+
+  void forward(const TapeAction& action) {
+    const int index = action.op, joined = action.joined;
+    const Rule& rule = in_.tape.rules[at(index)];
+    if (joined >= 0) make_outputs(joined);
+    make_outputs(index);
+    const Range steps = inside(in_.segment.ops[at(index)], rule.forward, nullptr);
+    Writer::Operands& operands = writer_.operands();
+    if (joined >= 0) add_forward(joined, operands);
+    add_forward(index, operands);
     const bool has_backward = in_.tape.needs[at(index)].any();
-    writer_.run({.kernel = Kernel::forward, .op = index, .inside = steps, .has_backward = has_backward}, operands,
-                rule.work.forward);
+    writer_.run(
+        {.kernel = Kernel::forward, .op = index, .inside = steps, .has_backward = has_backward, .joined = joined},
+        operands, joined < 0 ? rule.work.forward : rule.joint_forward);
   }
 
   /// The slot of the next gradient home; allocated, with zeros where the op writes nothing, if nothing has written to

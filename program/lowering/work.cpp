@@ -14,7 +14,10 @@ void set_work(Code& code, const SegmentTape& tape) {
     auto* run = std::get_if<Run>(&instruction);
     if (run == nullptr) continue;
     std::span<const Work> work(before.data() + run->work.first, run->work.count);
-    if (run->kernel == Kernel::forward) work = tape.rules[static_cast<std::size_t>(run->op)].work.forward;
+    if (run->kernel == Kernel::forward) {
+      const Rule& rule = tape.rules[static_cast<std::size_t>(run->op)];
+      work = run->joined < 0 ? rule.work.forward : rule.joint_forward;
+    }
     if (run->kernel == Kernel::backward) work = tape.rules[static_cast<std::size_t>(run->op)].work.backward;
     run->work = {static_cast<std::uint32_t>(code.work.size()), static_cast<std::uint32_t>(work.size())};
     code.work.insert(code.work.end(), work.begin(), work.end());

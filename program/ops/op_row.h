@@ -1,6 +1,8 @@
 // The table of ops for modeling `vramfit`: the row of each name in model_specs/ops.def is in program/ops/NAME.cpp.
 #pragma once
 
+#include <optional>
+
 #include "program/ops/rule.h"
 
 namespace vramfit {
@@ -21,6 +23,10 @@ struct OpRow {
   int transposable = 0;                // the parameter that Attributes::transposed_weight is about
   bool adds_bias_in_product = false;   // CUDA uses cublasLt for that, if it has a second parameter
   bool has_own_kernel = false;         // with --kernels vramfit (executor/kernels)
+  /// An op of this kind that has just made input 0 is done in the same pass as forward, by own kernels; `joint` is the
+  /// work of both. It allocates nothing.
+  std::optional<OpKind> joins = std::nullopt;
+  OpWork (*joint)(const OpContext& context, const Needs& needs) = nullptr;
 };
 
 const OpRow& op_row(OpKind kind);

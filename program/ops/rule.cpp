@@ -4,6 +4,7 @@
 #include <array>
 
 #include "program/ops/op_row.h"
+#include "program/ops/rules.h"
 
 namespace vramfit {
 
@@ -31,6 +32,7 @@ Rule rule_for(const OpContext& context, const Needs& needs) {
   const OpRow& row = op_row(context.op.kind);
   Rule rule = row.rule(context, needs);
   rule.work = row.work(context, needs);
+  if (row.joins && uses_own_kernel(context)) rule.joint_forward = row.joint(context, needs).forward;
   return rule;
 }
 

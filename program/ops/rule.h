@@ -57,6 +57,8 @@ struct Rule {
   bool gradients_inside = false;          // the same for fresh input gradients
   bool backward_in_forward = false;       // backward follows forward at once, of a segment's last op
   OpWork work;                            // filled in by rule_for
+  // Of one pass that does the op before it as well, where OpRow::joins says so; filled in by rule_for. Empty: none.
+  std::vector<Work> joint_forward;
 };
 
 /// Everything a rule may read.

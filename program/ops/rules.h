@@ -33,6 +33,10 @@ std::int64_t linear_forward_scratch(const OpContext& context);
 std::int64_t linear_backward_scratch(const OpContext& context, bool wants_x, bool wants_weight);
 std::int64_t chunked_product_elements(const OpContext& context, std::int64_t rows, bool wants_x, bool wants_weight);
 
+/// Blocks of the own kernel of RMS norms' backward, each of which leaves sums in a row of scratch, where it makes the
+/// gradients of x and of the weight.
+std::int64_t norm_partial_rows(std::int64_t rows, const Device& device);
+
 /// The temporaries of cross entropy's forward and backward over at most `rows` rows, CUDA.
 std::vector<Step> cuda_cross_entropy_forward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);
 std::vector<Step> cuda_cross_entropy_backward(const OpContext& context, std::int64_t rows, std::int64_t vocabulary);

@@ -113,8 +113,10 @@ class Text {
 
   void write(const Run& run) {
     const bool is_op = run.op >= 0 && run.kernel != Kernel::call;
-    text_ += fmt::format("  run {}{}{}{}\n", run_name(program_, run), is_op ? fmt::format(" op {}", run.op) : "",
-                         run.times == 1 ? "" : fmt::format(", {} times", run.times), beside(run.stream));
+    const std::string joined = run.joined < 0 ? "" : fmt::format("{} and ", run.joined);
+    text_ +=
+        fmt::format("  run {}{}{}{}\n", run_name(program_, run), is_op ? fmt::format(" op {}{}", joined, run.op) : "",
+                    run.times == 1 ? "" : fmt::format(", {} times", run.times), beside(run.stream));
     write_accesses(run.accesses);
     write_work(run.work);
     for (std::uint32_t i = 0; i < run.inside.count; ++i) {

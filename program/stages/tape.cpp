@@ -120,6 +120,21 @@ TapeAction backward_in_forward_of(const Analysis& a, int op_index) {
   return action;
 }
 
+/// The run right before that a pass of op `index` can do as well; null: none. Nothing was dropped in between but the
+/// value in whose place its output is, so that what both take and make is there together in any case.
+TapeAction* run_to_join(const Analysis& a, int index, std::vector<TapeAction>& actions) {
+  if (a.rules[at(index)].joint_forward.empty() || actions.size() < 2) return nullptr;
+  const Op& op = a.segment.ops[at(index)];
+  TapeAction& before = actions[actions.size() - 2];
+  const TapeAction& drop = actions.back();
+  const bool is_pair = before.what == TapeAction::Do::run && drop.what == TapeAction::Do::drop_value;
+  if (!is_pair || before.joined >= 0) return nullptr;
+  const Op& first = a.segment.ops[at(before.op)];
+  const int place = a.rules[at(before.op)].in_place_input;
+  const bool is_of_place = place >= 0 && drop.value == first.inputs[at(place)];
+  return is_of_place && op_row(op.kind).joins == first.kind && first.outputs[0] == op.inputs[0] ? &before : nullptr;
+}
+
 /// A forward pass over the ops in `runs`, dropping each value at its last use unless `keeps` it.
 std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>& runs, const std::vector<bool>& keeps) {
   const Segment& segment = a.segment;
@@ -139,7 +154,11 @@ std::vector<TapeAction> walk_forward(const Analysis& a, const std::vector<bool>&
     if (consumed != kNever && (consumed == 0 || keeps[at(consumed)] || last_use[at(consumed)] != index)) {
       throw std::logic_error(segment.name + "." + op.name + ": in place of a value that is still read");
     }
-    actions.push_back({.what = TapeAction::Do::run, .op = index});
+    if (TapeAction* const before = run_to_join(a, index, actions)) {
+      *before = {.what = TapeAction::Do::run, .op = index, .joined = before->op};
+    } else {
+      actions.push_back({.what = TapeAction::Do::run, .op = index});
+    }
     if (a.ends_in_forward(index)) actions.push_back(backward_in_forward_of(a, index));
     for (int value : done_after(op, index, last_use)) drop(value);
   }

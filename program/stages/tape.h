@@ -26,6 +26,7 @@ struct TapeAction {
     drop_gradient  // forget the gradient of `value`
   } what = Do::run;
   int op = -1, value = -1;
+  int joined = -1;  // Do::run: the op that the same pass does first (OpRow::joins); -1: none
   std::vector<GradientTarget> input_gradients = {};  // Do::backward, one per input
 };
 

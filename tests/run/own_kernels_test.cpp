@@ -18,9 +18,9 @@ bool was_built() {
   return std::filesystem::exists(std::filesystem::path(bin_dir()).parent_path() / "lib" / "libvramfit_kernels.so");
 }
 
-PhantomJob job_on(const std::string& cards, std::vector<std::string> flags) {
+PhantomJob job_on(const std::string& cards, std::vector<std::string> flags, const std::string& family = "llama") {
   flags.insert(flags.end(), {"--kernels", "vramfit", "--seq-len", "33", "--micro-batch", "2"});
-  return {{"llama", 1, std::move(flags)}, cards, 0, "ascending"};
+  return {{family, 1, std::move(flags)}, cards, 0, "ascending"};
 }
 
 /// Each kernel, on cards for which the library has machine code, or PTX alone.
@@ -33,6 +33,8 @@ std::vector<PhantomJob> jobs() {
       job_on("1xT4", {"--method", "lora", "--lora-rank", "4", "--quantization", "int8", "--precision", "fp16-mixed"}),
       job_on("1xA100-80GB", {"--loss", "chunked:2", "--label-smoothing", "0.1", "--z-loss", "0.001"}),
       job_on("1xH200-141GB", {"--loss", "chunked-forward:3", "--precision", "bf16-pure"}),
+      job_on("1xB200-192GB", {"--precision", "bf16-pure", "--checkpointing", "full", "--grad-accum", "2"}, "gemma2"),
+      job_on("1xL40S", {"--precision", "fp16-mixed", "--checkpointing", "selective"}, "qwen3"),
       job_on("1xRTX5090", {"--method", "qlora", "--lora-rank", "4", "--offload", "params,activations"})};
 }
 

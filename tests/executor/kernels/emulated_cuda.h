@@ -12,6 +12,7 @@
 #define __device__
 #define __grid_constant__
 #define __shared__ static
+#define __launch_bounds__(...)
 
 namespace vramfit::emulated {
 

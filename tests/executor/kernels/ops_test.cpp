@@ -219,6 +219,88 @@ TEST_CASE("logits that aren't numbers, infinite ones, and labels of no column") 
   CHECK(loss.isnan().item<bool>());
 }
 
+namespace {
+
+OpCase norm_case(std::int64_t rows, std::int64_t groups, std::int64_t width, bool plus_one) {
+  constexpr double kEps = 1e-5;
+  OpCase op{
+      .kind = OpKind::rms_norm, .shape = {1, rows}, .outputs = {{{rows, groups * width}}, {{rows, groups}, true}}};
+  op.attributes.groups = groups;
+  op.attributes.eps = kEps;
+  op.attributes.weight_plus_one = plus_one;
+  op.inputs = {random_tensor({rows, groups * width}, 1)};
+  op.parameters = {random_tensor({width}, 2)};
+  op.truth = [=](const Tensors& in, const Tensors& p) {
+    const at::Tensor x = in[0].view({rows, groups, width});
+    const at::Tensor y = x * at::rsqrt(x.pow(2).mean(2, true) + kEps) * (plus_one ? p[0] + 1 : p[0]);
+    return y.view({rows, groups * width});
+  };
+  return op;
+}
+
+}  // namespace
+
+TEST_CASE("an RMS norm and its gradients are autograd's, whatever the order of threads") {
+  const Precisions some{kPrecisions[0], kPrecisions[1]}, wide{kPrecisions[1]};
+  check_order(norm_case(1, 1, 64, false), wide);
+  check_order(norm_case(45, 1, 72, true), kPrecisions);   // a warp has a row
+  check_order(norm_case(7, 3, 128, false), wide);         // heads of a row
+  check_order(norm_case(6, 1, 70, false), some);          // not in whole packs
+  check_order(norm_case(9, 1, 1040, true), some);         // a block has a row
+  check_order(norm_case(5, 1, 8192 + 520, false), wide);  // longer than what a block keeps
+}
+
+TEST_CASE("a gradient of an RMS norm that isn't wanted is left out") {
+  const OpCase op = norm_case(20, 1, 40, false);
+  for (const int unwanted : {0, 1}) {
+    for (const GradientMode mode : {GradientMode::taken, GradientMode::add}) {
+      const EmulatedKernels kernels;
+      const OpResult result = run_op(op, {.device = DeviceKind::cuda,
+                                          .mode = mode,
+                                          .unwanted = unwanted,
+                                          .tolerance = 2e-6,
+                                          .kernels = KernelSource::vramfit});
+      CHECK(result.differences == std::vector<std::string>());
+    }
+  }
+}
+
+TEST_CASE("a residual addition and the norm of its sum in one pass are to the bit what they are in two") {
+  struct Row {
+    std::int64_t rows, columns, gap;  // elements from a multiple of a pack to where tensors begin
+  };
+  for (const Row& row : {Row{12, 96, 0}, Row{3, 3000, 0}, Row{3, 96, 1}, Row{2, 9000, 0}}) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      for (const bool backwards : {false, true}) {
+        CAPTURE(row.columns);
+        CAPTURE(type);
+        const EmulatedKernels kernels(backwards);
+        const auto tensor = [&](std::uint64_t seed) {
+          return random_tensor({row.rows * row.columns + row.gap}, seed).to(type).slice(0, row.gap);
+        };
+        const at::Tensor residual = tensor(1), branch = tensor(2), weight = random_tensor({row.columns}, 3).to(type);
+        const at::Tensor sum = branch + residual;
+        const auto norm = [&](const at::Tensor& x, const void* add) {
+          const at::Tensor y = at::empty_like(sum), rstd = at::empty({row.rows});
+          check_launch(require_own_kernels().rms_norm({.x = x.mutable_data_ptr(),
+                                                       .weight = weight.const_data_ptr(),
+                                                       .number = number_of(type),
+                                                       .rows = row.rows,
+                                                       .columns = row.columns,
+                                                       .eps = 1e-6F,
+                                                       .plus = 0,
+                                                       .rstd = rstd.mutable_data_ptr<float>()},
+                                                      add, y.mutable_data_ptr(), nullptr));
+          return Tensors{y, rstd};
+        };
+        const Tensors two = norm(sum, nullptr), one = norm(branch, residual.const_data_ptr());
+        CHECK(at::equal(branch, sum));
+        CHECK(are_equal(one, two));
+      }
+    }
+  }
+}
+
 TEST_CASE("programs and the executor agree about which ops have kernels of the engine's own") {
   constexpr std::array kFunctions{
 #define OP(name) &kernels::rows::name,
@@ -227,7 +309,9 @@ TEST_CASE("programs and the executor agree about which ops have kernels of the e
   };
   for (std::size_t kind = 0; kind < kFunctions.size(); ++kind) {
     CAPTURE(kind);
-    CHECK(op_row(static_cast<OpKind>(kind)).has_own_kernel == (kFunctions[kind]->own_cuda.forward != nullptr));
+    const OpRow& row = op_row(static_cast<OpKind>(kind));
+    CHECK(row.has_own_kernel == (kFunctions[kind]->own_cuda.forward != nullptr));
+    CHECK(row.joins.has_value() == (kFunctions[kind]->own_cuda.joint_forward != nullptr));
   }
 }
 

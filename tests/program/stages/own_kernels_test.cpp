@@ -12,6 +12,8 @@
 #include "program/optimizers/optimizers.h"
 #include "program/readers/bytes.h"
 #include "program/readers/check.h"
+#include "program/readers/peaks.h"
+#include "program/stages/tape.h"
 #include "tests/support/job_line.h"
 
 namespace vramfit {
@@ -59,6 +61,71 @@ TEST_CASE("gated activations and rotary embeddings with own kernels work in no t
     CAPTURE(temporary);
     CHECK(allocations_named(program_of(line), temporary) > 0);
     CHECK(allocations_named(program_of(line + " kernels=vramfit"), temporary) == 0);
+  }
+}
+
+TEST_CASE("RMS norms with own kernels write gradients where they belong, and sum the weight's in bounded scratch") {
+  for (const char* settings :
+       {"precision=bf16-pure", "precision=bf16-pure checkpointing=full", "precision=bf16-mixed"}) {
+    for (const char* family : {"llama", "gemma2", "qwen3"}) {
+      CAPTURE(settings);
+      CAPTURE(family);
+      const std::string line = fmt::format("{} 1x2 cuda:90:132 {}", family, settings);
+      const program::Program own = program_of(line + " kernels=vramfit");
+      CHECK(allocations_named(program_of(line), "norm: input_gradient") > 0);
+      CHECK(allocations_named(own, "norm: input_gradient") == 0);
+      CHECK(allocations_named(own, "norm: weight_gradient") == 0);
+      CHECK(allocations_named(own, "norm: partial_rows") > 0);
+      CHECK(program::fault_of(own).value_or("").empty());
+    }
+  }
+  const std::string frozen = "llama 1x2 cuda:90:132 method=lora precision=bf16-pure kernels=vramfit";
+  CHECK(allocations_named(program_of(frozen), "norm: partial_rows") == 0);
+}
+
+TEST_CASE("an addition and the norm right after it are one pass with own kernels") {
+  const auto joint_runs = [](const std::string& settings) {
+    const program::Program made = program_of("llama 1x1 cuda:90:132 " + settings);
+    CHECK(program::fault_of(made).value_or("").empty());
+    std::ptrdiff_t joint = 0;
+    for (const program::Block& block : made.blocks) {
+      joint += std::ranges::count_if(block.code.instructions, [](const program::Instruction& instruction) {
+        const auto* run = std::get_if<program::Run>(&instruction);
+        return run != nullptr && run->joined >= 0;
+      });
+    }
+    return joint;
+  };
+  CHECK(joint_runs("precision=bf16-pure") == 0);
+  CHECK(joint_runs("precision=bf16-pure kernels=vramfit") > 0);
+  CHECK(joint_runs("precision=bf16-pure kernels=vramfit checkpointing=full") > 0);
+  // Both summands are read, the sum and its norm written, in one launch instead of two and five passes.
+  const testing::ResolvedJob job = testing::resolved(testing::parse_job_line("llama 1x1 cuda:90:132 kernels=vramfit"));
+  const SharedTapes tapes = make_shared_tapes(tape_inputs(job.graph, job.job, job.cluster.card.device));
+  const auto& tape = *tapes[1];
+  const auto run = std::ranges::find_if(tape.forward, [](const TapeAction& action) { return action.joined >= 0; });
+  REQUIRE(run != tape.forward.end());
+  const Rule &add = tape.rules[static_cast<std::size_t>(run->joined)],
+             &norm = tape.rules[static_cast<std::size_t>(run->op)];
+  REQUIRE(norm.joint_forward.size() == 1);
+  CHECK(norm.joint_forward[0].launches == 1);
+  CHECK(5 * norm.joint_forward[0].bytes == 4 * (add.work.forward[0].bytes + norm.work.forward[0].bytes));
+}
+
+TEST_CASE("a step never takes more memory with own kernels than with LibTorch's functions") {
+  constexpr Bytes kGranule{512};
+  for (const char* family : {"llama", "gemma", "gemma2", "qwen3", "gpt2", "bert"}) {
+    for (const char* settings :
+         {"", "precision=bf16-pure", "precision=bf16-pure checkpointing=full",
+          "precision=bf16-mixed micro_batch=1 seq_len=16", "precision=fp16-mixed checkpointing=selective",
+          "method=lora precision=bf16-mixed", "method=qlora checkpointing=full",
+          "method=lora quantization=int8 frozen_dtype=bf16"}) {
+      CAPTURE(family);
+      CAPTURE(settings);
+      const std::string line = fmt::format("{} 1x2 cuda:90:132 {}", family, settings);
+      const std::string own = line + " kernels=vramfit";
+      CHECK(folded_peaks(program_of(own), kGranule).rounded <= folded_peaks(program_of(line), kGranule).rounded);
+    }
   }
 }
 
