@@ -1,0 +1,32 @@
+// Sizes and types of ATen calls.
+#pragma once
+
+#include <cstdint>
+
+#include "model_specs/dtype.h"
+
+namespace vramfit::eager {
+
+/// What scaled_dot_product_attention computes with.
+enum class AttentionKernel { flash, efficient, cudnn, math };
+
+/// Attention's sizes; `kv_heads` is less than `heads` where the call itself shares keys and values (enable_gqa).
+struct AttentionShape {
+  std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0, kv_heads = 0;
+  bool may_be_cudnn = false;  // where the card and the sizes are for it
+  bool heads_first = false;   // queries and keys lie so in memory; otherwise tokens do
+  bool drops = false;         // probabilities, within the kernel
+  bool causal = true;         // otherwise queries see all keys
+};
+
+/// Of a product for each group of rows: all groups have `rows` together; in the product that makes the gradients of all
+/// groups' matrices, `inner` is what they have together.
+struct GroupedShape {
+  std::int64_t groups = 0, rows = 0, columns = 0, inner = 0;
+  bool by_inputs = false;  // the matrices are (inner, columns), as they are multiplied; otherwise (columns, inner)
+};
+
+/// Of two types of 16 bits that differ, fp32 (torch.promote_types).
+inline Dtype wider(Dtype a, Dtype b) { return a == b ? a : Dtype::f32; }
+
+}  // namespace vramfit::eager
