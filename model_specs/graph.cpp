@@ -51,7 +51,10 @@ Graph build_graph(const ModelSpec& spec, const LossOptions& loss) {
                       " (of this family: " + std::string(family.classes.front()) + ")");
   }
   if (!spec.graph_lacks.empty()) throw NotModelled(spec.graph_lacks);
-  if (!spec.quantization.empty()) throw NotModelled("training of weights quantized with " + spec.quantization);
+  // MXFP4 is trained as the bf16 that transformers' Mxfp4Config(dequantize=True) makes of it.
+  if (!spec.quantization.empty() && spec.quantization != "mxfp4") {
+    throw NotModelled("training of weights quantized with " + spec.quantization);
+  }
   for (const Rope& rope : {spec.rope, spec.local_rope}) {
     if (rope.scaling == Rope::Scaling::other) throw NotModelled("rope scaling " + rope.scaling_name);
   }

@@ -84,6 +84,7 @@ struct Attributes {
   std::int64_t experts_per_token = 0;      // experts
   bool normalizes_scores = false;          // experts: a token's scores of its experts add up to 1
   bool keeps_wide_scores = false;          // experts: in fp32, where others round them to the logits' dtype
+  double limit = 0;                        // experts: gates and ups are clamped to it; 0: they aren't
   bool is_composed = false;                // activation: of many calls in transformers (gelu_new)
   bool upcasts_scores = false;             // attention: in fp32 where transformers' own code computes it (gpt2)
   bool operator==(const Attributes&) const = default;

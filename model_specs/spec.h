@@ -14,7 +14,8 @@ enum class Activation { silu, gelu_tanh, gelu_erf, relu };
 
 /// Rotary embedding of one kind of layer. Frequencies are computed once, in fp32, on the host.
 struct Rope {
-  enum class Scaling { none, linear, llama3, other };  // other: counted, but build_graph refuses it
+  /// yarn: of gpt_oss alone, whose graph no engine of this project runs; other: counted, but build_graph refuses it.
+  enum class Scaling { none, linear, llama3, yarn, other };
   double theta = 10000.0;
   double partial_factor = 1.0;  // share of head_dim that is rotated (gpt-neox: rotary_pct)
   Scaling scaling = Scaling::none;
@@ -35,6 +36,7 @@ struct MoeSpec {
   std::vector<std::int64_t> dense_layers;  // qwen: mlp_only_layers
   bool normalizes_scores = true;           // qwen: norm_topk_prob
   bool keeps_wide_scores = false;          // mixtral: scores stay fp32 when logits aren't
+  double limit = 0;                        // gpt_oss: gates and ups are clamped to it (swiglu_limit); 0: they aren't
 };
 
 struct MlaSpec {                 // multi-head latent attention (deepseek)

@@ -126,7 +126,9 @@ class Block {
     const Rope& rope = sliding_ && style_.local_rope ? spec_.local_rope : spec_.rope;
     q = builder_.rope("self_attn.rope_q", q, attributes, rope);
     k = builder_.rope("self_attn.rope_k", k, attributes, rope);
-    const int out = builder_.attention("self_attn.attention", q, k, v, attributes);
+    const std::string sinks = layer_ + "self_attn.sinks";
+    const int out =
+        builder_.attention("self_attn.attention", q, k, v, attributes, builder_.has_parameter(sinks) ? sinks : "");
     return linear("self_attn.o_proj", out);
   }
 
@@ -139,6 +141,14 @@ class Block {
     use.attributes.experts_per_token = spec_.moe->experts_per_token;
     use.attributes.normalizes_scores = spec_.moe->normalizes_scores;
     use.attributes.keeps_wide_scores = spec_.moe->keeps_wide_scores;
+    use.attributes.limit = spec_.moe->limit;
+    if (builder_.has_parameter(layer_ + "mlp.router.weight")) {  // gpt_oss
+      use.router = layer_ + "mlp.router.weight";
+      use.router_bias = layer_ + "mlp.router.bias";
+      use.gate_up_bias = use.gate_up + "_bias";
+      use.down_bias = use.down + "_bias";
+      use.attributes.transposed_weight = true;
+    }
     return builder_.experts("mlp.experts", x, use);
   }
 

@@ -122,10 +122,13 @@ int GraphBuilder::rope(const std::string& name, int x, const Attributes& attenti
   return y;
 }
 
-int GraphBuilder::attention(const std::string& name, int q, int k, int v, const Attributes& attributes) {
+int GraphBuilder::attention(const std::string& name, int q, int k, int v, const Attributes& attributes,
+                            const std::string& sinks) {
   const int out = value(name, {kTokens, fixed(features(q))});
   const int lse = value(name + ".lse", {Dim{attributes.heads, true, false}, Dim{1, false, true}}, ValueType::fp32);
-  op(OpKind::attention, name, {q, k, v}, {out, lse}).attributes = attributes;
+  Op& made = op(OpKind::attention, name, {q, k, v}, {out, lse});
+  made.attributes = attributes;
+  if (!sinks.empty()) made.parameters = {use(sinks)};
   return out;
 }
 
@@ -139,6 +142,9 @@ int GraphBuilder::experts(const std::string& name, int x, const ExpertsUse& expe
   const int y = value(name, {kTokens, fixed(features(x))});
   Op& made = op(OpKind::experts, name, {x}, {y});
   made.parameters = {use(experts.router), use(experts.gate_up), use(experts.down)};
+  for (const std::string& bias : {experts.router_bias, experts.gate_up_bias, experts.down_bias}) {
+    if (!bias.empty()) made.parameters.push_back(use(bias));
+  }
   made.attributes = experts.attributes;
   return y;
 }

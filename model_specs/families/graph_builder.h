@@ -26,9 +26,10 @@ struct NormUse {
   bool weight_plus_one = false;
 };
 
-/// A mixture's weights, and attributes of the op.
+/// A mixture's weights with their biases, and attributes of the op.
 struct ExpertsUse {
   std::string router, gate_up, down;
+  std::string router_bias{}, gate_up_bias{}, down_bias{};  // "": none, of any of them
   Attributes attributes;
 };
 
@@ -50,7 +51,9 @@ class GraphBuilder {
   int layer_norm(const std::string& name, int x, const NormUse& norm);
   int linear(const std::string& name, int x, const LinearUse& linear);
   int rope(const std::string& name, int x, const Attributes& attention, const Rope& rope);
-  int attention(const std::string& name, int q, int k, int v, const Attributes& attributes);
+  /// `sinks`: their parameter; "": none.
+  int attention(const std::string& name, int q, int k, int v, const Attributes& attributes,
+                const std::string& sinks = "");
   int glu(const std::string& name, int gate, int up, Activation activation);
   int experts(const std::string& name, int x, const ExpertsUse& experts);
   /// An op of one value of x's shape, without parameters.

@@ -10,13 +10,6 @@
 
 namespace vramfit::eager {
 
-namespace {
-
-/// Of two types of 16 bits that differ, fp32 (torch.promote_types).
-Dtype wider(Dtype a, Dtype b) { return a == b ? a : Dtype::f32; }
-
-}  // namespace
-
 Torch::Torch(Recording& recording, Device device, std::size_t parameters)
     : heap_(recording), device_(std::move(device)), gradients_(parameters), parameters_(parameters) {}
 
@@ -122,8 +115,12 @@ Tensor Torch::take_gradient(int parameter) {
 
 /// Over rows: with its scratch. Over columns: inside a thread block.
 Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
-  if (gradient.elements == edge.elements) return edge.dtype ? gradient_as(gradient, *edge.dtype) : gradient;
   const Category category = edge.is_parameter ? Category::gradients : heap_.values;
+  if (gradient.elements == edge.elements) {
+    if (!edge.dtype || gradient.dtype == *edge.dtype) return gradient;
+    return computed("aten::_to_copy", {reads(gradient)},
+                    heap_.make(edge.elements, *edge.dtype, category, "cast gradient"));
+  }
   Tensor sum = heap_.make(edge.elements, gradient.dtype, category, "broadcast gradient");
   if (edge.sum == Edge::Sum::over_rows) {
     if (gradient.elements * dtype_bytes(gradient.dtype) >= 2 * kGiB) throw NotModelled("sums over more than 2 GiB");
@@ -307,39 +304,6 @@ Tensor Torch::multiply_columns(const Tensor& x, const Tensor& vector) {
   Tensor y = multiply(x, vector);
   if (y.made_by != nullptr) y.made_by->next[0].sum = Edge::Sum::over_rows;
   return y;
-}
-
-Tensor Torch::multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is) {
-  const bool x_wants = x.wants_gradient, is_trained_too = is_trained(parameter);
-  std::vector<Saved> saved{save(x, is_trained_too), save_hooked(parameter, x_wants)};
-  Edge weight = edge_to(parameter, width), input = edge_to(x);
-  weight.sum = Edge::Sum::over_rows;
-  input.dtype = x.dtype;
-  Tensor product = value(x.elements, wider(dtype, x.dtype), "mul");
-  return record(
-      computed("aten::mul", {reads(x), reads_parameter(parameter)}, std::move(product)),
-      {std::move(weight), std::move(input)}, std::move(saved), [=, this](Tensor& g, const std::vector<Tensor>& kept) {
-        Tensor dx, dw;
-        const auto make_dx = [&] {
-          if (!x_wants) return;
-          dx = computed("aten::mul", {reads(g), reads_hooked(kept[1], parameter)}, make_like(g, "mul gradient"));
-        };
-        if (parameter_is == Factor::first) make_dx();
-        if (is_trained_too) {
-          dw = computed("aten::mul", {reads(g), reads(kept[0])},
-                        temporary(g.elements, g.dtype, "weight gradient of each row"));
-        }
-        if (parameter_is == Factor::second) make_dx();
-        return std::vector<Tensor>{std::move(dw), std::move(dx)};
-      });
-}
-
-Tensor Torch::multiply_by_parameter(const Tensor& x, int parameter, Dtype dtype, std::int64_t width) {
-  return multiply_rows_by(parameter, dtype, x, width, Factor::second);
-}
-
-Tensor Torch::parameter_times(int parameter, Dtype dtype, const Tensor& x, std::int64_t width) {
-  return multiply_rows_by(parameter, dtype, x, width, Factor::first);
 }
 
 Tensor Torch::multiply_by_constant(const Tensor& x, const Tensor& constant) {

@@ -14,7 +14,7 @@
 #include "program/ops/attention.h"
 #include "program/pytorch/checkpoint.h"
 #include "program/pytorch/module_hooks.h"
-#include "program/pytorch/shapes.h"
+#include "program/pytorch/torch_shapes.h"
 
 namespace vramfit::eager {
 
@@ -209,9 +209,23 @@ class Torch final : public Backend {
   Tensor weighted_rows(const Tensor& x, const Tensor& weights);
   /// Sums of each `count` neighbouring rows.
   Tensor sum_of_neighbours(const Tensor& x, std::int64_t count);
-  /// Each group of x's rows, up to its number in `ends`, times the transpose of its matrix of `parameter` (groups,
-  /// columns, inner).
+  /// Each group of x's rows, up to its number in `ends`, times its matrix of `parameter`.
   Tensor grouped_product(const Tensor& x, int parameter, const GroupedShape& shape, const Tensor& ends);
+
+  // Of attention with sinks, and of clamped gates (gpt-oss).
+  /// a - b, of the same type.
+  Tensor minus(const Tensor& a, const Tensor& b);
+  /// Each row of x minus its element of `numbers`.
+  Tensor minus_rows(const Tensor& x, const Tensor& numbers);
+  /// x.max(dim=-1, keepdim=True).values, of rows of `width`.
+  Tensor largest_of_rows(const Tensor& x, std::int64_t width);
+  /// cat of rows of `width` and for each a number of `parameter`, a vector of one for each of `heads`.
+  Tensor joined_with_sinks(const Tensor& x, std::int64_t width, int parameter, std::int64_t heads);
+  /// With one bound, or both.
+  Tensor clamp(const Tensor& x, int bounds);
+  Tensor sigmoid(const Tensor& x);
+  /// parameter[places], of `rows` rows of `width`.
+  Tensor parameter_rows_at(int parameter, const Tensor& places, std::int64_t rows, std::int64_t width);
 
   /// x itself; `hook` runs when its gradient is there.
   Tensor pass_through(Tensor x, std::function<void()> hook);
@@ -317,6 +331,7 @@ class Torch final : public Backend {
   Tensor multiplied(Accesses inputs, const WorkShape& shape, Tensor output);
   Tensor multiplied_batch(Accesses inputs, std::int64_t batch, const WorkShape& shape, Dtype dtype);
   Tensor multiplied_groups(Accesses inputs, const GroupedShape& shape, Tensor output);
+  void put_back(const Tensor& rows, const Tensor& places, std::int64_t width, const Tensor& whole);
   program::Access reads_parameter(int parameter) const;
   Tensor repeated(const Tensor& x, Tensor repeated, std::int64_t times);
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);

@@ -94,18 +94,38 @@ Tensor Torch::rows_at(const Tensor& x, const Tensor& places, std::int64_t width)
   heap_.run("aten::index", {reads(x), reads(places), writes(rows)}, {.bytes = 2 * heap_.bytes_of({writes(rows)})});
   return record(std::move(rows), {edge_to(x)}, std::move(saved),
                 [this, n = x.elements, width](Tensor& g, const std::vector<Tensor>& kept) {
-                  const std::int64_t count = g.elements / width;
                   Tensor whole = value(n, g.dtype, "gradient of all rows");
-                  heap_.run("aten::zeros", {writes(whole)});
-                  const auto indices = [&](const char* what) { return temporary(count, Dtype::i64, what); };
-                  Tensor linear = indices("remainders");
-                  linear = indices("places");
-                  const Tensor sorted = indices("sorted places"), order = indices("order of places");
-                  const Tensor range = indices("range");
-                  const Tensor scratch =
-                      temporary(radix_sort_scratch(count, bits_of(n / width), device_).n, Dtype::u8, "cub scratch");
-                  heap_.run("aten::index_put_", {reads(g), reads(kept[0]), changes(whole)},
-                            {.launches = 6, .bytes = 3 * heap_.bytes_of({reads(g)})});
+                  put_back(g, kept[0], width, whole);
+                  return std::vector<Tensor>{std::move(whole)};
+                });
+}
+
+/// whole[places] += rows, of zeros.
+void Torch::put_back(const Tensor& rows, const Tensor& places, std::int64_t width, const Tensor& whole) {
+  const std::int64_t count = rows.elements / width;
+  heap_.run("aten::zeros", {writes(whole)});
+  const auto indices = [&](const char* what) { return temporary(count, Dtype::i64, what); };
+  Tensor linear = indices("remainders");
+  linear = indices("places");
+  const Tensor sorted = indices("sorted places"), order = indices("order of places");
+  const Tensor range = indices("range");
+  const Bytes bytes = radix_sort_scratch(count, bits_of(whole.elements / width), device_);
+  const Tensor scratch = temporary(bytes.n, Dtype::u8, "cub scratch");
+  heap_.run("aten::index_put_", {reads(rows), reads(places), changes(whole)},
+            {.launches = 6, .bytes = 3 * heap_.bytes_of({reads(rows)})});
+}
+
+Tensor Torch::parameter_rows_at(int parameter, const Tensor& places, std::int64_t rows, std::int64_t width) {
+  std::vector<Saved> saved{save(places, is_trained(parameter))};
+  const Dtype dtype = parameters_.at(static_cast<std::size_t>(parameter)).dtype;
+  Tensor made = value(checked_mul(places.elements, width), dtype, "rows of a parameter");
+  heap_.run("aten::index", {reads_parameter(parameter), reads(places), writes(made)},
+            {.bytes = 2 * heap_.bytes_of({writes(made)})});
+  const std::int64_t elements = checked_mul(rows, width);
+  return record(std::move(made), {edge_to(parameter, elements)}, std::move(saved),
+                [=, this](Tensor& g, const std::vector<Tensor>& kept) {
+                  Tensor whole = heap_.make(elements, g.dtype, Category::gradients, "gradient of all rows");
+                  put_back(g, kept[0], width, whole);
                   return std::vector<Tensor>{std::move(whole)};
                 });
 }
@@ -170,7 +190,7 @@ Tensor Torch::multiplied_groups(Accesses inputs, const GroupedShape& shape, Tens
 }
 
 Tensor Torch::grouped_product(const Tensor& x, int parameter, const GroupedShape& shape, const Tensor& ends) {
-  const auto [groups, rows, columns, inner] = shape;
+  const auto [groups, rows, columns, inner, by_inputs] = shape;
   const Tensor input = cast(x, parameters_.at(static_cast<std::size_t>(parameter)).dtype);
   const std::int64_t weight = checked_mul(groups, checked_mul(columns, inner));
   const bool x_wants = input.wants_gradient, weight_wants = is_trained(parameter);
@@ -182,9 +202,12 @@ Tensor Torch::grouped_product(const Tensor& x, int parameter, const GroupedShape
       [=, this](Tensor& g, const std::vector<Tensor>& kept) {
         std::vector<Tensor> gradients(2);
         if (weight_wants) {
-          gradients[0] = multiplied_groups({reads(g), reads(kept[0])}, {groups, columns, inner, rows},
-                                           heap_.make(weight, g.dtype, Category::gradients, "weight gradient"));
-          gradients[0].is_view = true;  // transposed
+          gradients[0] = heap_.make(weight, g.dtype, Category::gradients, "weight gradient");
+          gradients[0] = by_inputs ? multiplied_groups({reads(kept[0]), reads(g)}, {groups, inner, columns, rows},
+                                                       std::move(gradients[0]))
+                                   : multiplied_groups({reads(g), reads(kept[0])}, {groups, columns, inner, rows},
+                                                       std::move(gradients[0]));
+          gradients[0].is_view = !by_inputs;  // transposed
         }
         if (x_wants) {
           gradients[1] = multiplied_groups({reads(g), reads_parameter(parameter)}, {groups, rows, inner, columns},

@@ -6,6 +6,40 @@
 
 namespace vramfit::eager {
 
+Tensor Torch::multiply_rows_by(int parameter, Dtype dtype, const Tensor& x, std::int64_t width, Factor parameter_is) {
+  const bool x_wants = x.wants_gradient, is_trained_too = is_trained(parameter);
+  std::vector<Saved> saved{save(x, is_trained_too), save_hooked(parameter, x_wants)};
+  Edge weight = edge_to(parameter, width), input = edge_to(x);
+  weight.sum = Edge::Sum::over_rows;
+  input.dtype = x.dtype;
+  if (dtype != x.dtype) weight.dtype = dtype;
+  Tensor product = value(x.elements, wider(dtype, x.dtype), "mul");
+  return record(
+      computed("aten::mul", {reads(x), reads_parameter(parameter)}, std::move(product)),
+      {std::move(weight), std::move(input)}, std::move(saved), [=, this](Tensor& g, const std::vector<Tensor>& kept) {
+        Tensor dx, dw;
+        const auto make_dx = [&] {
+          if (!x_wants) return;
+          dx = computed("aten::mul", {reads(g), reads_hooked(kept[1], parameter)}, make_like(g, "mul gradient"));
+        };
+        if (parameter_is == Factor::first) make_dx();
+        if (is_trained_too) {
+          dw = computed("aten::mul", {reads(g), reads(kept[0])},
+                        temporary(g.elements, g.dtype, "weight gradient of each row"));
+        }
+        if (parameter_is == Factor::second) make_dx();
+        return std::vector<Tensor>{std::move(dw), std::move(dx)};
+      });
+}
+
+Tensor Torch::multiply_by_parameter(const Tensor& x, int parameter, Dtype dtype, std::int64_t width) {
+  return multiply_rows_by(parameter, dtype, x, width, Factor::second);
+}
+
+Tensor Torch::parameter_times(int parameter, Dtype dtype, const Tensor& x, std::int64_t width) {
+  return multiply_rows_by(parameter, dtype, x, width, Factor::first);
+}
+
 Tensor Torch::widened(int parameter, Dtype dtype, std::int64_t width) {
   Tensor wide = value(width, Dtype::f32, "weight, widened");
   return record(computed("aten::_to_copy", {reads_parameter(parameter)}, std::move(wide)), {edge_to(parameter, width)},

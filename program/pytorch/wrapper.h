@@ -49,16 +49,18 @@ struct OptimizerGroup {
   std::vector<Tensor> gradients;
 };
 
-/// The Trainer's groups: weights decay, and vectors don't (transformers/trainer_pt_utils.py). In the order of
-/// `trained`.
+/// The Trainer's groups: weights decay, and norms and biases don't (transformers/trainer_pt_utils.py), which are all
+/// vectors but sinks, and biases of all experts. In the order of `trained`.
 struct ByDecay {
   std::vector<Trained*> decaying, others;
 };
 inline ByDecay split_by_decay(const std::vector<Trained*>& trained, const Graph& graph) {
   ByDecay split;
   for (Trained* p : trained) {
-    const bool is_vector = graph.parameters[static_cast<std::size_t>(p->parameter)].shape.size() == 1;
-    (is_vector ? split.others : split.decaying).push_back(p);
+    const Parameter& parameter = graph.parameters[static_cast<std::size_t>(p->parameter)];
+    const bool is_vector = parameter.shape.size() == 1 && !parameter.name.ends_with(".sinks");
+    const bool is_bias = parameter.name.ends_with("_bias");
+    (is_vector || is_bias ? split.others : split.decaying).push_back(p);
   }
   return split;
 }

@@ -64,6 +64,20 @@ void add_module(Unit& unit, const std::vector<Module>& modules, std::size_t m) {
   unit.last = m;
 }
 
+/// A module's own parameters come behind those of the modules in it (_fully_shard/_fsdp_init.py: _get_managed_modules
+/// and _get_managed_states), though the model names them first: attention's sinks.
+void order_by_modules(std::vector<int>& parameters, const Graph& graph) {
+  const auto name = [&](int p) -> const std::string& { return graph.parameters[static_cast<std::size_t>(p)].name; };
+  for (auto own = parameters.begin(); own != parameters.end(); ++own) {
+    if (!name(*own).ends_with(".sinks")) continue;
+    const std::string module = std::string(module_of(name(*own))) + ".";
+    auto end = std::next(own);
+    while (end != parameters.end() && name(*end).starts_with(module)) ++end;
+    if (end == std::next(own)) continue;  // where they are already
+    std::rotate(own, std::next(own), end);
+  }
+}
+
 /// torchtitan: embedding and output, where they are units at all, and then the blocks.
 std::vector<Unit> torchtitan_units(const Job& job, const std::vector<Module>& modules) {
   const std::size_t last = modules.size() - 1;
@@ -118,6 +132,7 @@ class Sharded final : public eager::Wrapper {
         moves_units_(is_trainer_ || job.method == Method::qlora),
         fsdp_(torch, graph, job) {
     units_ = is_accelerate_ ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
+    for (Unit& unit : units_) order_by_modules(unit.parameters, graph);
     std::vector<bool> is_taken(graph.parameters.size(), false);
     for (const Unit& unit : units_) {
       for (const int p : unit.parameters) is_taken[static_cast<std::size_t>(p)] = true;

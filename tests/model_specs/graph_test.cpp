@@ -125,6 +125,41 @@ TEST_CASE("a mixture of experts is one op of its layer, with the class's paramet
   CHECK(lacks(mixtral + R"(, "router_jitter_noise": 0.1})") == "router_jitter_noise of mixtral");
 }
 
+TEST_CASE("gpt_oss has sinks in its attention, and biases and transposed matrices of its experts") {
+  const auto read = [](const std::string& more) {
+    return parse_config(R"({"model_type": "gpt_oss", "hidden_size": 64, "num_hidden_layers": 3, "vocab_size": 99,
+                            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+                            "intermediate_size": 48, "num_local_experts": 6, "num_experts_per_tok": 2)" +
+                            more + "}",
+                        "config.json");
+  };
+  const ModelSpec spec = read(R"(, "rope_scaling": {"rope_type": "yarn", "factor": 32},
+                                 "quantization_config": {"quant_method": "mxfp4"})");
+  const Graph graph = build_graph(spec, {});
+  testing::check_graph(graph);
+  CHECK(testing::unused_parameters(graph).empty());
+  const Op& attention = find_op(block(graph, 0), "self_attn.attention");
+  REQUIRE(attention.parameters.size() == 1);
+  const auto name = [&](const ParameterUse& use) {
+    return graph.parameters[static_cast<std::size_t>(use.parameter)].name;
+  };
+  CHECK(name(attention.parameters.front()) == "model.layers.0.self_attn.sinks");
+  CHECK(attention.attributes.window == 128);
+  CHECK(find_op(block(graph, 1), "self_attn.attention").attributes.window == 0);
+  const Op& experts = find_op(block(graph, 2), "mlp.experts");
+  CHECK(name(experts.parameters.at(0)) == "model.layers.2.mlp.router.weight");
+  CHECK(name(experts.parameters.at(4)) == "model.layers.2.mlp.experts.gate_up_proj_bias");
+  CHECK(experts.attributes.transposed_weight);
+  CHECK(experts.attributes.limit == 7);
+  CHECK(read(R"(, "output_router_logits": true)").graph_lacks == "output_router_logits of gpt_oss");
+  CHECK(read(R"(, "attention_dropout": 0.1)").graph_lacks == "attention_dropout of gpt_oss");
+  const char* const kNoWindow = "layers without a sliding window of gpt_oss";
+  CHECK(read(R"(, "sliding_window": null)").graph_lacks == kNoWindow);
+  CHECK(read(R"(, "layer_types": ["full_attention", "full_attention", "full_attention"])").graph_lacks == kNoWindow);
+  const ModelSpec fp8 = read(R"(, "quantization_config": {"quant_method": "fp8"})");
+  CHECK_THROWS_WITH_AS(build_graph(fp8, {}), "not modelled: training of weights quantized with fp8", NotModelled);
+}
+
 TEST_CASE("every output feature of every parameter is used") {
   for (const std::string& name : small_models()) {
     CAPTURE(name);

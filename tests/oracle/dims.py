@@ -4,7 +4,7 @@ import dataclasses
 import typing
 
 ARCHITECTURES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "phi3": "Phi3",
-                 "gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3", "granite": "Granite", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe"}
+                 "gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3", "granite": "Granite", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "gpt_oss": "GptOss"}
 
 
 @dataclasses.dataclass
@@ -44,6 +44,7 @@ class Dims:
                  "phi3": {"sliding_window": self.window, "partial_rotary_factor": self.rotated, "pad_token_id": 0},
                  "granite": {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0078125, "logits_scaling": 8.0}}
         other["mixtral"] = {"sliding_window": self.window, "num_local_experts": self.experts, "num_experts_per_tok": self.chosen}
+        other["gpt_oss"] = {"sliding_window": self.window or 128, "head_dim": self.head_dim, "num_local_experts": self.experts, "num_experts_per_tok": self.chosen}
         other["qwen3_moe"] = {"use_sliding_window": self.window is not None, "sliding_window": self.window, "head_dim": self.head_dim, "attention_bias": False, "num_experts": self.experts,
                               "num_experts_per_tok": self.chosen, "moe_intermediate_size": self.ffn // 4, "norm_topk_prob": self.normalized, "mlp_only_layers": list(self.dense)}
         for name in ("gemma", "gemma2", "gemma3_text"):
@@ -76,7 +77,7 @@ class FamilyDims(Dims):
 
     window: int | None = None
     rotated: float = 1.0  # part of each head (phi3)
-    experts: int = 8  # of a layer (mixtral, qwen3_moe)
+    experts: int = 8  # of a layer (mixtral, qwen3_moe, gpt_oss)
     chosen: int = 2  # experts of a token
     dense: tuple = ()  # layers that have none (qwen3_moe)
     normalized: bool = True  # whether a token's scores add up to 1 (qwen3_moe)

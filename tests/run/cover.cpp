@@ -17,7 +17,7 @@ namespace vramfit::testing {
 namespace {
 
 // Of experts the engine has no kernels.
-constexpr std::array<std::string_view, 2> kMixtures{"mixtral", "qwen3_moe"};
+constexpr std::array<std::string_view, 3> kMixtures{"gpt_oss", "mixtral", "qwen3_moe"};
 
 struct Axis {
   std::string flag;  // "" for the family and the ranks

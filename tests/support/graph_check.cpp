@@ -64,7 +64,9 @@ void check_norm(const Looked& at, bool layer_norm) {
 
 void check_attention(const Looked& at) {
   const Attributes& a = at.op.attributes;
-  check_counts(at, 3, 0, 2);
+  const bool has_sinks = !at.op.parameters.empty();
+  check_counts(at, 3, has_sinks ? 1 : 0, 2);
+  if (has_sinks) CHECK(at.parameter(0).shape == std::vector<std::int64_t>{a.heads});
   CHECK(a.heads % a.kv_heads == 0);
   CHECK(at.in(0) == a.heads * a.head_dim);
   CHECK(at.in(1) == a.kv_heads * a.head_dim);
@@ -87,11 +89,19 @@ void check_lora(const Looked& at) {
 }
 
 void check_experts(const Looked& at) {
-  check_counts(at, 1, 3, 1);
-  const std::int64_t experts = at.parameter(0).shape.at(0), inner = at.parameter(2).shape.at(2);
-  CHECK(at.parameter(0).shape == std::vector<std::int64_t>{experts, at.in(0)});
-  CHECK(at.parameter(1).shape == std::vector<std::int64_t>{experts, 2 * inner, at.in(0)});
-  CHECK(at.parameter(2).shape == std::vector<std::int64_t>{experts, at.in(0), inner});
+  using Shape = std::vector<std::int64_t>;
+  const bool is_transposed = at.op.attributes.transposed_weight;  // with biases, then
+  check_counts(at, 1, is_transposed ? 6 : 3, 1);
+  const std::int64_t experts = at.parameter(0).shape.at(0), width = at.in(0);
+  const std::int64_t inner = at.parameter(2).shape.at(is_transposed ? 1 : 2);
+  CHECK(at.parameter(0).shape == Shape{experts, width});
+  CHECK(at.parameter(1).shape == (is_transposed ? Shape{experts, width, 2 * inner} : Shape{experts, 2 * inner, width}));
+  CHECK(at.parameter(2).shape == (is_transposed ? Shape{experts, inner, width} : Shape{experts, width, inner}));
+  if (is_transposed) {
+    CHECK(at.parameter(3).shape == Shape{experts});
+    CHECK(at.parameter(4).shape == Shape{experts, 2 * inner});
+    CHECK(at.parameter(5).shape == Shape{experts, width});
+  }
   CHECK(at.op.attributes.experts_per_token > 0);
   CHECK(at.op.attributes.experts_per_token <= experts);
   CHECK(at.in(0) == at.out(0));

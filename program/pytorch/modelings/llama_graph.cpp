@@ -23,7 +23,8 @@ class Reader : private SegmentReader {
   const Op& take(OpKind kind) {
     const Op& op = SegmentReader::take(kind);
     const Attributes& a = op.attributes;
-    if (a.transposed_weight || !a.causal || (a.groups != 1 && kind != OpKind::rms_norm)) refuse();
+    if ((a.transposed_weight && kind != OpKind::experts) || !a.causal || (a.groups != 1 && kind != OpKind::rms_norm))
+      refuse();
     return op;
   }
 
@@ -61,12 +62,16 @@ void read_activation(const Op& glu, const Job& job, LlamaStyle& style) {
 LlamaExperts experts_of(const Op& op, const Graph& graph) {
   const auto parameter = [&](std::size_t i) { return op.parameters.at(i).parameter; };
   const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
+  const bool has_biases = op.parameters.size() > 3;
   return {.router = parameter(0),
           .gate_up = parameter(1),
           .down = parameter(2),
+          .router_bias = has_biases ? parameter(3) : -1,
+          .gate_up_bias = has_biases ? parameter(4) : -1,
+          .down_bias = has_biases ? parameter(5) : -1,
           .count = shape(parameter(0)).front(),
           .per_token = op.attributes.experts_per_token,
-          .ffn = shape(parameter(2)).back(),
+          .ffn = shape(parameter(2)).at(op.attributes.transposed_weight ? 1 : 2),
           .normalizes_scores = op.attributes.normalizes_scores,
           .keeps_wide_scores = op.attributes.keeps_wide_scores};
 }
@@ -102,7 +107,10 @@ LlamaBlock block_of(const Segment& segment, const Job& job, const Graph& graph, 
   }
   block.rope_table = reader.take(OpKind::rope).attributes.rope_table;
   reader.take(OpKind::rope);
-  const Attributes& attention = reader.take(OpKind::attention).attributes;
+  const Op& attention_op = reader.take(OpKind::attention);
+  const Attributes& attention = attention_op.attributes;
+  if (!attention_op.parameters.empty()) block.sinks = attention_op.parameters.front().parameter;
+  llama.style.has_sinks = block.sinks >= 0;
   block.window = attention.window;
   llama.style.caps_scores = attention.softcap != 0;
   llama.sizes.heads = attention.heads;

@@ -11,7 +11,8 @@ namespace vramfit::eager {
 
 /// A mixture of experts in place of a feed-forward.
 struct LlamaExperts {
-  int router = -1, gate_up = -1, down = -1;  // parameters; -1: there is none
+  int router = -1, gate_up = -1, down = -1;                 // parameters; -1: there is none
+  int router_bias = -1, gate_up_bias = -1, down_bias = -1;  // of gpt-oss, whose matrices are (inputs, outputs)
   std::int64_t count = 0, per_token = 0, ffn = 0;
   bool normalizes_scores = false, keeps_wide_scores = false;
 };
@@ -25,6 +26,7 @@ struct LlamaBlock {
   int attention_norm = -1, ffn_norm = -1;
   int post_attention_norm = -1, post_ffn_norm = -1;  // of what attention and feed-forward give; -1: none
   int q_norm = -1, k_norm = -1;                      // of each head; -1: none
+  int sinks = -1;                                    // a score of each head; -1: none
   std::int64_t window = 0;                           // keys that a query sees; 0: all before it
   int rope_table = 0;
 };
@@ -47,6 +49,9 @@ struct LlamaStyle {
   /// whose numbers are all 1 can't be told from Llama's.
   bool multiplies = false;
   bool has_experts = false;  // in some layers (Mixtral, Qwen3-MoE)
+  /// gpt-oss: scores that no key has, with which come norms that multiply by their weight in fp32, rotations of halves
+  /// apart, gates that are clamped, and masks of both kinds.
+  bool has_sinks = false;
   Activation activation = Activation::silu;
 };
 

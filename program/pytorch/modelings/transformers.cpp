@@ -19,8 +19,9 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       is_scored_(has_trl(job)),
       llama_(llama_graph(graph, job)),
-      // The library has no other code for capped scores, and so picks it for Gemma 2.
-      is_eager_(llama_.style.caps_scores || job.attention == Attention::math),
+      // The library has no other code for capped scores, and so picks it for Gemma 2;
+      // and for sinks, gpt-oss.
+      is_eager_(llama_.style.caps_scores || llama_.style.has_sinks || job.attention == Attention::math),
       hidden_dtype_(hidden_dtype(graph, job, llama_.embedding)),
       scale_dtype_(scale_dtype(graph, job, llama_)) {
   require_code(job);
@@ -38,6 +39,7 @@ void Transformers::require_code(const Job& job) const {
   const bool has_masks = std::ranges::any_of(
       llama_.blocks, [&](const LlamaBlock& l) { return hides_keys(l.window, llama_.sizes.sequence); });
   if (llama_.style.caps_scores && !is_left_to_library) refuse_kernel("capped scores");
+  if (llama_.style.has_sinks && !is_left_to_library) refuse_kernel("attention sinks");
   if (has_masks && !is_left_to_library) refuse_kernel("sliding windows");
   if (!llama_.style.is_packed && llama_.sizes.rotated_dims != llama_.sizes.head_dim) {
     refuse_model(job, "heads that are rotated in part");
@@ -51,13 +53,15 @@ std::vector<Module> Transformers::modules() const {
     const auto add = [&](int parameter) {
       if (parameter >= 0) layer.parameters.push_back(parameter);
     };
+    add(l.sinks);
     for (const LinearParameters& linear : {l.q, l.k, l.v, l.o, l.qkv}) append_parameters(layer.parameters, linear);
     for (const int parameter : {l.q_norm, l.k_norm}) add(parameter);
     for (const LinearParameters& linear : {l.gate, l.up, l.gate_up, l.down}) {
       append_parameters(layer.parameters, linear);
     }
     // Mixtral makes its router first, Qwen last: as the parameters are numbered.
-    std::array mixture{l.experts.router, l.experts.gate_up, l.experts.down};
+    const LlamaExperts& e = l.experts;
+    std::array mixture{e.router, e.router_bias, e.gate_up, e.gate_up_bias, e.down, e.down_bias};
     std::ranges::sort(mixture);
     for (const int parameter : mixture) add(parameter);
     for (const int parameter : {l.attention_norm, l.post_attention_norm, l.ffn_norm, l.post_ffn_norm}) add(parameter);
@@ -134,7 +138,8 @@ Tensor Transformers::multiplied_embedding(Tensor embedded) {
 }
 
 Transformers::Rotations Transformers::rotations_of(const Tensor& frequencies) {
-  const std::int64_t numbers = checked_mul(llama_.sizes.sequence, llama_.sizes.rotated_dims);
+  const std::int64_t dims = checked_mul(llama_.sizes.sequence, llama_.sizes.rotated_dims);
+  const std::int64_t numbers = llama_.style.has_sinks ? dims / 2 : dims;
   const auto table = [&](const char* function, const char* what, const Tensor& angles) {
     const Tensor values = constant(function, {reads(angles)}, numbers, Dtype::f32, what);
     return constant("aten::mul", {reads(values)}, numbers, Dtype::f32, what);
@@ -146,9 +151,11 @@ Transformers::Rotations Transformers::rotations_of(const Tensor& frequencies) {
     const Tensor wide = is_wide ? frequencies
                                 : constant("aten::_to_copy", {reads(frequencies)}, frequencies.elements, Dtype::f32,
                                            "inv_freq, widened");
-    angles = constant("aten::mul", {reads(positions), reads(wide)}, numbers / 2, Dtype::f32, "angles");
+    angles = constant("aten::mul", {reads(positions), reads(wide)}, dims / 2, Dtype::f32, "angles");
   }
-  const Tensor doubled = constant("aten::cat", {reads(angles)}, numbers, Dtype::f32, "angles of both halves");
+  const Tensor doubled = llama_.style.has_sinks
+                             ? angles
+                             : constant("aten::cat", {reads(angles)}, numbers, Dtype::f32, "angles of both halves");
   Rotations made{.cosines = table("aten::cos", "cosines", doubled), .sines = {}};
   made.sines = table("aten::sin", "sines", doubled);
   if (hidden_dtype_ == Dtype::f32) return made;
@@ -232,6 +239,7 @@ Tensor Transformers::plain_norm(const Tensor& x, int weight, std::int64_t width)
     const Tensor scale = torch_.rsqrt(torch_.add_scalar(variance));
     h = torch_.multiply_rows(h, scale);
   }
+  if (llama_.style.has_sinks) return torch_.cast(torch_.parameter_times(weight, hidden_dtype_, h, width), x.dtype);
   return torch_.parameter_times(weight, hidden_dtype_, torch_.cast(h, x.dtype), width);
 }
 
@@ -242,8 +250,8 @@ Tensor Transformers::activated(const Tensor& x) {
   return torch_.leave(module, llama_.style.activation == Activation::silu ? torch_.silu(input) : torch_.gelu(input));
 }
 
-Tensor Transformers::feed_forward(const LlamaBlock& l, const Tensor& x) {
-  if (l.experts.router >= 0) return mixture(l.experts, x);
+Tensor Transformers::feed_forward(const LlamaBlock& l, const Tensor& x, Tensor& beside) {
+  if (l.experts.router >= 0) return mixture(l.experts, x, beside);
   Tensor product;
   if (llama_.style.is_packed) {
     std::vector<Tensor> halves = torch_.parts_of(linear(x, l.gate_up, llama_.sizes.hidden, 2 * llama_.sizes.ffn), 2);
@@ -303,7 +311,7 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
   h = in("mlp", [&] {
     const Submodule module = submodule();
     const Tensor input = torch_.enter(module, h);
-    return torch_.leave(module, feed_forward(l, input));
+    return torch_.leave(module, feed_forward(l, input, attended.probabilities));
   });
   if (has_post_norms) h = normed("post_feedforward_layernorm", h, l.post_ffn_norm);
   h = after(l, "resid_mlp_dropout", std::move(h));

@@ -60,6 +60,7 @@ class Transformers final : public Model {
   Tensor plain_norm(const Tensor& x, int weight, std::int64_t width);
   Submodule submodule(const std::vector<int>& parameters = {}) const;
   Tensor rotated(const Tensor& x, const Rotations& rotations);
+  Tensor rotated_by_halves(const Tensor& x, const Rotations& rotations);
   /// How q, k and v of all heads lie in memory; Python sees them with heads first in any case.
   enum class Layout { tokens_first, heads_first };
   struct QueriesKeysValues {
@@ -76,10 +77,11 @@ class Transformers final : public Model {
   };
   Heads repeated(const Tensor& x, Layout layout);
   Tensor probabilities(const Tensor& scores, Dtype dtype);
+  Tensor probabilities_beside_sinks(const Tensor& scores, int sinks, Dtype dtype, std::vector<Tensor>& locals);
   struct Attended {
     Tensor out, probabilities;  // the second one empty where a kernel computes both
   };
-  Attended attended_eagerly(const QueriesKeysValues& qkv, const Tensor& mask);
+  Attended attended_eagerly(const LlamaBlock& layer, const QueriesKeysValues& qkv, const Tensor& mask);
   AttentionShape shape_of(Layout layout, bool is_masked) const;
   AttentionKernel kernel_of(Dtype dtype, bool is_masked) const;
   bool has_values_heads_first(const Tensor& v, bool is_masked) const;
@@ -95,10 +97,13 @@ class Transformers final : public Model {
     Tensor logits, scores, choices;
   };
   Routed routed(const LlamaExperts& e, const Tensor& x);
+  Routed routed_by_logits(const LlamaExperts& e, const Tensor& rows);
   Tensor gated(const Tensor& x);
+  Tensor gated_within_limits(const Tensor& x);
   Tensor chosen(const LlamaExperts& e, const Tensor& x, const Routed& routed);
-  Tensor mixture(const LlamaExperts& e, const Tensor& x);
-  Tensor feed_forward(const LlamaBlock& layer, const Tensor& x);
+  Tensor mixture(const LlamaExperts& e, const Tensor& x, Tensor& beside);
+  /// `beside`: what the layer keeps of its modules' further results.
+  Tensor feed_forward(const LlamaBlock& layer, const Tensor& x, Tensor& beside);
   Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);
   Rotations rotations_of(const Tensor& frequencies);
   void make_masks(const Tensor& given);

@@ -47,8 +47,29 @@ Tensor Transformers::rotated(const Tensor& x, const Rotations& rotations) {
   return torch_.add(turned_by_cosines, turned_by_sines);
 }
 
+/// gpt-oss': by tables of half the width, each half apart, which are then joined.
+Tensor Transformers::rotated_by_halves(const Tensor& x, const Rotations& rotations) {
+  const std::vector<Tensor> halves = torch_.parts_of(x, 2);
+  Tensor first, second;
+  {
+    const Tensor cosines = torch_.multiply_by_constant(halves[0], rotations.cosines);
+    const Tensor sines = torch_.multiply_by_constant(halves[1], rotations.sines);
+    first = torch_.minus(cosines, sines);
+  }
+  {
+    const Tensor cosines = torch_.multiply_by_constant(halves[1], rotations.cosines);
+    const Tensor sines = torch_.multiply_by_constant(halves[0], rotations.sines);
+    second = torch_.add(cosines, sines);
+  }
+  return torch_.joined(first, second);
+}
+
 void Transformers::rotate(QueriesKeysValues& qkv, const Rotations& rotations) {
-  Tensor q = rotated(qkv.q, rotations), k = rotated(qkv.k, rotations);
+  const auto turned = [&](const Tensor& x) {
+    return llama_.style.has_sinks ? rotated_by_halves(x, rotations) : rotated(x, rotations);
+  };
+  if (llama_.style.has_sinks) qkv.layout = Layout::heads_first;
+  Tensor q = turned(qkv.q), k = turned(qkv.k);
   qkv.q = std::move(q);
   qkv.k = std::move(k);
 }
@@ -123,7 +144,7 @@ Transformers::Attended Transformers::attention(const LlamaBlock& l, const Tensor
   }
   Attended made;
   if (is_eager_) {
-    made = attended_eagerly(qkv, positions.mask);
+    made = attended_eagerly(l, qkv, positions.mask);
   } else {
     made.out = attended(qkv, positions.mask);
   }

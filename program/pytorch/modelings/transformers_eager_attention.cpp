@@ -20,8 +20,21 @@ Tensor Transformers::probabilities(const Tensor& scores, Dtype dtype) {
   return torch_.cast(torch_.softmax(scores, Dtype::f32), dtype);
 }
 
+/// gpt-oss': a head's sink is one score more, whose probability nobody gets. `locals`: what eager_attention_forward has
+/// until it returns.
+Tensor Transformers::probabilities_beside_sinks(const Tensor& scores, int sinks, Dtype dtype,
+                                                std::vector<Tensor>& locals) {
+  const std::int64_t width = llama_.sizes.sequence + 1;
+  Tensor all = torch_.joined_with_sinks(scores, llama_.sizes.sequence, sinks, llama_.sizes.heads);
+  all = torch_.minus_rows(all, torch_.largest_of_rows(all, width));
+  const Tensor probabilities = torch_.softmax(all, all.dtype);
+  locals = {all, probabilities};
+  return torch_.cast(torch_.part_of(probabilities, scores.elements), dtype);
+}
+
 /// The probabilities, which the layer keeps until it returns, and what is made of them.
-Transformers::Attended Transformers::attended_eagerly(const QueriesKeysValues& qkv, const Tensor& mask) {
+Transformers::Attended Transformers::attended_eagerly(const LlamaBlock& l, const QueriesKeysValues& qkv,
+                                                      const Tensor& mask) {
   const LlamaSizes& s = llama_.sizes;
   const std::int64_t batch = checked_mul(s.batch, s.heads);
   const auto as_computed = [&](const Tensor& x) { return torch_.autocast() ? torch_.cast(x, *torch_.autocast()) : x; };
@@ -36,6 +49,7 @@ Transformers::Attended Transformers::attended_eagerly(const QueriesKeysValues& q
   const Heads keys = repeated(qkv.k, qkv.layout), values = repeated(qkv.v, Layout::tokens_first);
   Attended made;
   Tensor& weights = made.probabilities;
+  std::vector<Tensor> locals;
   {
     Tensor product;
     {
@@ -51,7 +65,8 @@ Transformers::Attended Transformers::attended_eagerly(const QueriesKeysValues& q
     weights = torch_.scale(weights);
   }
   weights = torch_.add(weights, mask);
-  weights = probabilities(weights, qkv.q.dtype);
+  weights = llama_.style.has_sinks ? probabilities_beside_sinks(weights, l.sinks, qkv.v.dtype, locals)
+                                   : probabilities(weights, qkv.q.dtype);
   Tensor out;
   {
     const Tensor v = as_computed(values.x), w = as_computed(weights);

@@ -79,14 +79,14 @@ Tensor Masks::of_scores(const Tensor& given, std::int64_t window) {
 }
 
 /// Mistral, Phi-3 and models with experts make the mask that their layers have; the others the one without a window in
-/// any case, and Gemma 2 and 3 both.
+/// any case, and Gemma 2, Gemma 3 and gpt-oss both.
 void Transformers::make_masks(const Tensor& given) {
   const auto has_window = [](const LlamaBlock& l) { return l.window > 0; };
   const auto windowed = std::ranges::find_if(llama_.blocks, has_window);
   const LlamaBlock& first = llama_.blocks.front();
   const bool has_code_for_one = llama_.style.has_experts || (first.q_norm < 0 && first.q.bias < 0);
-  const bool is_of_one_kind =
-      std::ranges::all_of(llama_.blocks, has_window) && !llama_.style.has_post_norms && has_code_for_one;
+  const bool is_of_one_kind = !llama_.style.has_sinks && std::ranges::all_of(llama_.blocks, has_window) &&
+                              !llama_.style.has_post_norms && has_code_for_one;
   Masks masks(
       torch_,
       {.batch = llama_.sizes.batch, .sequence = llama_.sizes.sequence, .dtype = hidden_dtype_, .is_eager = is_eager_});

@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 import sys
 
-from events_test import QLORA, SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
+from events_test import OSS, QLORA, SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
 from bert_events_test import TINY as TINY_BERT
 from gpt2_events_test import SMALL as SMALL_GPT2
 from gpt2_events_test import TINY as TINY_GPT2
@@ -54,6 +54,7 @@ FEW = [
     AccelerateCase(**TINY_BERT, batch=2, accumulation=2),
 ]
 MORE = [
+    *(AccelerateCase(**TINY, **OSS, ranks=ranks, sharding=sharding, lora_rank=rank) for ranks, sharding, rank in ((1, "full-shard", 0), (2, "no-shard", 4), (2, "full-shard", 4))),
     *(AccelerateCase(**SMALL, precision=precision, tied=tied, checkpointing=checkpointing, accumulation=accumulation)
       for precision, tied, checkpointing, accumulation in (
           ("bf16-mixed", False, "full", 1), ("bf16-mixed", True, "none", 3), ("bf16-pure", False, "full", 2), ("bf16-pure", True, "none", 1), ("fp16-mixed", True, "full", 2))),

@@ -85,6 +85,7 @@ class Case(FamilyDims):
 
 
 TINY = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "ffn": 192, "vocabulary": 2050, "sequence": 128}
+OSS = {"family": "gpt_oss", "window": 64, "attention": "auto"}  # eager, as it has no other code
 SMALL = {"hidden": 1024, "layers": 3, "heads": 16, "kv_heads": 4, "ffn": 3584, "vocabulary": 16384, "sequence": 2048}
 
 QLORA = {"lora_rank": 16, "quantization": "nf4-double", "frozen_dtype": "fp32"}
@@ -115,6 +116,10 @@ CASES = {
         Case(**{**TINY, "sequence": 640}, **QLORA, ranks=2, checkpointing="full"),
         Case(**TINY, **{**QLORA, "quantization": "nf4"}, family="qwen2", ranks=3, offload="params", tied=True, accumulation=2, card="A100-80GB"),
         Case(**{**TINY, "sequence": 96}, **QLORA, family="phi3", lora_dropout=0.1, card="RTX4090"),
+        Case(**TINY, **OSS, batch=3, checkpointing="full", storage="bf16"),
+        Case(**{**TINY, "kv_heads": 1}, **OSS, precision="bf16-pure", tied=True, batch=2, accumulation=2, optimizer="adamw-8bit:paged", experts=32, chosen=4),
+        Case(**TINY, **OSS, ranks=2, sharding="no-shard", lora_rank=4, lora_dropout=0.1),
+        Case(**TINY, **OSS, ranks=3, checkpointing="full", accumulation=2),
     ],
     "full": [
         *(Case(**SMALL, precision=precision, tied=tied, accumulation=accumulation)
@@ -251,6 +256,18 @@ CASES = {
         Case(**{**SMALL, "kv_heads": 16}, family="mixtral", ranks=2, precision="fp32"),
         Case(**{**SMALL, "sequence": 512, "window": 256}, family="mixtral", batch=2, attention="auto"),
         Case(**{**SMALL, "sequence": 512}, family="qwen3_moe", attention="math", dense=(0, 2)),
+        *(Case(**TINY, **OSS, precision=precision, card=card, checkpointing=checkpointing, batch=2)
+          for precision, card, checkpointing in (("fp32", "B200", "none"), ("bf16-mixed", "H100-80GB", "none"), ("bf16-pure", "RTX4090", "full"), ("bf16-pure", "H100-80GB", "none"))),
+        *(Case(**{**TINY, "heads": heads, "kv_heads": kv_heads, "hidden": hidden, "sequence": sequence}, **OSS, precision=precision, card=card, checkpointing="full", batch=batch)  # long rows, more than 2 GiB of scores
+          for heads, kv_heads, hidden, sequence, precision, card, batch in (
+              (64, 8, 512, 4096, "bf16-pure", "H100-80GB", 1), (2, 2, 128, 8192, "bf16-mixed", "H100-80GB", 1), (2, 1, 128, 4096, "bf16-pure", "RTX4090", 3), (1, 1, 64, 5001, "fp32", "A100-80GB", 1))),
+        Case(**{**TINY, "heads": 8, "kv_heads": 4, "hidden": 256, "sequence": 640, "layers": 7}, **OSS, card="L4", batch=9, tied=True, accumulation=3),
+        *(Case(**TINY, **OSS, lora_rank=4, frozen_dtype=frozen, precision=precision, ranks=ranks, lora_targets=targets)
+          for frozen, precision, ranks, targets in (("fp32", "bf16-mixed", 1, "all-linear"), ("bf16", "bf16-pure", 1, "all-linear"), ("bf16", "bf16-mixed", 2, "q_proj,v_proj"))),
+        *(Case(**TINY, **OSS, ranks=ranks, sharding=sharding, offload=offload, precision=precision, optimizer=optimizer, checkpointed_by=by, checkpointing="full")
+          for ranks, sharding, offload, precision, optimizer, by in (
+              (4, "full-shard", "params", "bf16-mixed", "adamw:fused", "layers"), (16, "shard-grad-op", "none", "bf16-mixed", "adamw:foreach", "layers"), (2, "full-shard", "none", "bf16-pure", "adamw:fused", "fsdp"),
+              (8, "no-shard", "none", "bf16-pure", "adamw:foreach", "layers"))),
         *(Case(**{**SMALL, "sequence": 640, "kv_heads": kv_heads}, precision="fp16-mixed", card=card, attention=attention, batch=batch, checkpointing=checkpointing, optimizer=optimizer)
           for kv_heads, card, attention, batch, checkpointing, optimizer in (
               (4, "T4", "auto", 1, "full", "adamw:fused"), (16, "T4", "auto", 3, "none", "adamw-8bit"), (4, "RTX2080Ti", "math", 2, "none", "adamw:fused"), (4, "A100-80GB", "flash", 1, "none", "adafactor"),

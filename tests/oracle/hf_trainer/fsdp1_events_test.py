@@ -7,7 +7,7 @@ import dataclasses
 import pathlib
 import sys
 
-from events_test import SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
+from events_test import OSS, SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
 from recorded import Comparison
 
 LIBRARIES = ["transformers", "torch", "accelerate"]
@@ -57,6 +57,7 @@ MORE = [
     *(Fsdp1Case(**{**TINY, "kv_heads": 4}, ranks=ranks, family="gpt2", tied=tied, precision=precision, checkpointing=checkpointing, batch=3, attention=attention)
       for ranks, tied, precision, checkpointing, attention in ((3, True, "bf16-mixed", "full", "auto"), (2, False, "bf16-pure", "none", "math"))),
     Fsdp1Case(**TINY, family="qwen3_moe", experts=128, chosen=8, dense=(1,), ranks=4, checkpointing="full", accumulation=2),
+    *(Fsdp1Case(**TINY, **OSS, precision=precision, ranks=ranks, checkpointing="full") for precision, ranks in (("bf16-mixed", 4), ("bf16-pure", 2))),
     Fsdp1Case(**TINY, family="mixtral", precision="bf16-pure", sharding="shard-grad-op", batch=2, card="RTX4090"),
     *(Fsdp1Case(**TINY, ranks=4, prefetch=prefetch, accumulation=accumulation) for prefetch, accumulation in (("none", 1), ("post", 3))),
     Fsdp1Case(**{**TINY, "hidden": 1040, "heads": 13, "kv_heads": 1, "ffn": 1111, "vocabulary": 5003, "sequence": 1100}, ranks=7, batch=3, family="qwen2", card="RTX4090", attention="auto"),

@@ -29,6 +29,14 @@ ModelSpec mixture(std::int64_t experts = 8, std::int64_t ffn = 96, const char* m
                       "config.json");
 }
 
+ModelSpec gpt_oss(const char* more = "") {
+  return parse_config(fmt::format(R"({{"model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 96,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 2050,
+      "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 64{}}})",
+                                  more),
+                      "config.json");
+}
+
 Job of_trainer(const Fields& more) {
   Job job = unresolved_job();
   for (const Fields& fields : {Fields{{"runtime", "pytorch"},
@@ -87,6 +95,20 @@ TEST_CASE("CUTLASS' workspace for groups is there in bf16 on compute capability 
   CHECK(sizes_of(made(mixture(), "1xH100-80GB", {}), "cutlass workspace").empty());
 }
 
+TEST_CASE("scores of gpt-oss' queries have one for the head's sink, and each row of an expert its biases") {
+  const program::Program program = made(gpt_oss(), "1xH100-80GB", {{"precision", "fp32"}, {"attention", "auto"}});
+  constexpr std::int64_t kRows = 128 * 2, kFloat = 4, kScores = 4 * 128 * 129;
+  const auto has = [&](const char* label, std::int64_t bytes) {
+    const std::vector<Bytes> sizes = sizes_of(program, label);
+    return std::ranges::find(sizes, Bytes{bytes}) != sizes.end();
+  };
+  CHECK(has("softmax", kScores * kFloat));
+  CHECK(has("max indices", 4 * 128 * 8));
+  CHECK(has("rows of a parameter", kRows * 2 * 96 * kFloat));
+  CHECK(has("rows of a parameter", kRows * 64 * kFloat));
+  CHECK(has("sum of sinks", 4 * kFloat));
+}
+
 TEST_CASE("what the Trainer's experts have no rules for is named") {
   const auto names = [](const std::string& text, const char* what) {
     CAPTURE(text);
@@ -94,6 +116,11 @@ TEST_CASE("what the Trainer's experts have no rules for is named") {
   };
   CHECK(refusal(mixture(), {}).empty());
   CHECK(names(refusal(mixture(), {{"method", "lora"}}), "experts with --method lora"));
+  CHECK(names(refusal(gpt_oss(), {{"method", "qlora"}}), "experts with --method qlora"));
+  CHECK(refusal(gpt_oss(), {{"method", "lora"}, {"attention", "auto"}}).empty());
+  CHECK(names(refusal(gpt_oss(), {}), "--attention flash of a model with attention sinks"));
+  CHECK(refusal(gpt_oss(), {{"attention", "auto"}}).empty());
+  CHECK(names(refusal(gpt_oss(R"(, "output_router_logits": true)"), {}), "output_router_logits of gpt_oss"));
   CHECK(names(refusal(mixture(), {{"optimizer", "adafactor"}}), "experts with --optimizer adafactor"));
   CHECK(names(refusal(mixture(), {{"modeling", "trl"}}), "modeling trl of experts"));
   CHECK(refusal(mixture(), {{"modeling", "accelerate"}}).empty());

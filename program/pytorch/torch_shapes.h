@@ -1,7 +1,9 @@
-// Sizes of calls that have more than a few.
+// Sizes and types of ATen calls.
 #pragma once
 
 #include <cstdint>
+
+#include "model_specs/dtype.h"
 
 namespace vramfit::eager {
 
@@ -21,6 +23,10 @@ struct AttentionShape {
 /// groups' matrices, `inner` is what they have together.
 struct GroupedShape {
   std::int64_t groups = 0, rows = 0, columns = 0, inner = 0;
+  bool by_inputs = false;  // the matrices are (inner, columns), as they are multiplied; otherwise (columns, inner)
 };
+
+/// Of two types of 16 bits that differ, fp32 (torch.promote_types).
+inline Dtype wider(Dtype a, Dtype b) { return a == b ? a : Dtype::f32; }
 
 }  // namespace vramfit::eager
