@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "program/pytorch/autocast.h"
 #include "program/pytorch/optimizers.h"
 
 namespace vramfit::eager {

@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "program/optimizers/optimizers.h"
+#include "program/pytorch/autocast.h"
 
 namespace vramfit::eager {
 

@@ -3,6 +3,8 @@
 #include <optional>
 #include <utility>
 
+#include "program/pytorch/autocast.h"
+
 namespace vramfit::eager {
 
 ScoredLoop::Outputs ScoredLoop::forward_with_scores(const Wrapped& wrapped, const Inputs& inputs,
