@@ -34,6 +34,8 @@ std::string flag_and_value(std::string_view name, const std::string& value) {
 
 }  // namespace
 
+std::string zero3_fact(std::string_view size) { return fmt::format("ZeRO-3's {}", size); }
+
 void Setting::fail(const std::string& what) const {
   throw InputError(fmt::format("{}{}: {}", place(file, node->line), printable(key), what));
 }
@@ -138,6 +140,11 @@ std::optional<std::string> Draft::get(std::string_view name) const {
 void Draft::forget(std::string_view name) {
   if (const auto found = values_.find(name); found != values_.end()) values_.erase(found);
   std::erase_if(assumed, [&](const Finding& finding) { return finding.key == name; });
+}
+
+void Draft::derive(std::string_view name, const std::string& value) {
+  if (has(name)) return;
+  values_[std::string(name)] = {.value = value, .file = {}, .key = {}};
 }
 
 void Draft::understand(const Setting& by, std::string says) { understood.push_back(finding_of(by, std::move(says))); }

@@ -54,7 +54,7 @@ inline constexpr std::string_view kFsdpStrategy = "FSDP's strategy";
 inline constexpr std::string_view kBackwardPrefetch = "FSDP1's prefetch in backward";     // pre, post, none
 inline constexpr std::string_view kForwardPrefetch = "FSDP1's prefetch in forward";       // on, off
 inline constexpr std::string_view kOriginalParameters = "FSDP1's original parameters";    // on, off
-inline constexpr std::string_view kCodesInBytes = "codes of 4 bits in bytes";             // on
+inline constexpr std::string_view kCodesDtype = "the dtype of codes of 4 bits";           // uint8, bfloat16, ...
 inline constexpr std::string_view kLimitsGathers = "FSDP1's limit of gathers in flight";  // on, off
 inline constexpr std::string_view kZeroStage = "ZeRO's stage";
 inline constexpr std::string_view kOwnOptimizer = "DeepSpeed's optimizer";  // on: it comes before the Trainer's
@@ -71,6 +71,9 @@ inline constexpr std::string_view kReplicas = "replicas";
 inline constexpr std::string_view kShards = "shards";
 }  // namespace fact
 
+/// The fact of a size that --zero3-sizes names.
+std::string zero3_fact(std::string_view size);
+
 class Draft {
  public:
   /// `name` is a fact or a job field. Says "--flag value", or `says`. Takes the place of what was assumed. Throws
@@ -83,6 +86,8 @@ class Draft {
   bool has(std::string_view name) const { return get(name).has_value(); }
   bool is(std::string_view name, std::string_view value) const { return get(name) == std::string(value); }
   void forget(std::string_view name);
+  /// What follows from settings that have lines of their own; no line is added.
+  void derive(std::string_view name, const std::string& value);
 
   void understand(const Setting& by, std::string says);
   void ignore(const Setting& by, std::string_view why);
@@ -104,7 +109,7 @@ class Draft {
   /// Of two different values the first counts, instead of an error: what a command line says comes before its files.
   bool yields = false;
   /// Which FSDP is set up by what names no policy of wrapping: accelerate's then wraps the model alone, the Trainer's
-  /// own each layer.
+  /// own each layer. Each is said by a file of its own kind, whatever other files say, and the Trainer's comes first.
   bool has_accelerates_default_wrap = false, has_trainers_default_wrap = false;
 
  private:

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "job/fields/zero_text.h"
 
 namespace vramfit {
 namespace {
@@ -132,12 +133,22 @@ void finish_fsdp1(Draft& draft) {
   if (draft.is(fact::kLimitsGathers, "off")) draft.not_modelled("FSDP1 without limit_all_gathers");
 }
 
-void finish_fsdp(Draft& draft) {
-  if (draft.is(fact::kCodesInBytes, "on")) {
-    draft.not_modelled(
-        "bnb_4bit_quant_storage: uint8 under FSDP, which leaves such codes whole on each GPU (in the dtype that is "
-        "computed in they are sharded)");
+/// trl/trainer/model_config.py: bnb_4bit_quant_storage, without which bitsandbytes takes bytes.
+void finish_codes(Draft& draft) {
+  const bool has_trls_default =
+      draft.is(fact::kLibrary, "trl") && draft.is(fact::kBits, "4") && !draft.has(fact::kCodesDtype);
+  if (draft.is(fact::kCodesDtype, "uint8") || has_trls_default) {
+    draft.not_modelled(fmt::format(
+        "bnb_4bit_quant_storage: uint8{} under FSDP, which leaves such codes whole on each GPU (in the dtype that is "
+        "computed in they are sharded: bfloat16)",
+        has_trls_default ? ", TRL's default," : ""));
+  } else if (draft.is(fact::kCodesDtype, "float32") && !draft.is("precision", "fp32")) {
+    draft.not_modelled("bnb_4bit_quant_storage: float32 under FSDP, which FSDP2 would cast for its gathers");
   }
+}
+
+void finish_fsdp(Draft& draft) {
+  finish_codes(draft);
   draft.assume(fact::kFsdpVersion, "1", "accelerate's default");
   if (draft.is(fact::kFsdpVersion, "1")) finish_fsdp1(draft);
   const std::int64_t least = number(draft, fact::kMinimum);
@@ -154,6 +165,14 @@ void finish_fsdp(Draft& draft) {
   draft.assume("sharding", draft.get(fact::kFsdpStrategy).value_or("full-shard"), "FSDP");
 }
 
+void finish_zero3_sizes(Draft& draft) {
+  Job job;
+  for (const std::string_view name : zero3_size_names()) {
+    if (const auto size = draft.get(zero3_fact(name))) set_zero3_size(job.zero3_sizes, name, *size);
+  }
+  if (job.zero3_sizes != Zero3Sizes{}) draft.derive("zero3_sizes", get_zero3_sizes(job));
+}
+
 void finish_sharding(Draft& draft) {
   const GpuCount gpus = gpu_count(draft);
   const bool is_alone = gpus.nodes * gpus.per_node == 1;
@@ -164,6 +183,7 @@ void finish_sharding(Draft& draft) {
     const auto stage = static_cast<std::size_t>(number(draft, fact::kZeroStage));
     if (stage == 0) draft.not_modelled("ZeRO stage 0: stages 1 to 3 are, and the recipe of DeepSpeed is ZeRO-3's");
     draft.assume("sharding", std::string(kStages[stage]), "ZeRO");
+    finish_zero3_sizes(draft);
   } else if (draft.is(fact::kParallel, "ddp") && !is_alone) {
     draft.assume("sharding", "no-shard", "DDP");
   } else if (!draft.has(fact::kParallel) && gpus.nodes * gpus.per_node > 1 && !draft.is(fact::kLibrary, "torchtune")) {

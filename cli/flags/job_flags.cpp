@@ -152,6 +152,22 @@ void add_stack_flag(CLI::App& command, JobFlags& flags, const char* by_default) 
       ->group(kCommonFlags);
 }
 
+/// FSDP1 with one of the stack's other ways to train, which have runtimes of their own.
+void require_fsdp1_of_stack(const Job& job, const Stack& stack, const Cluster& cluster) {
+  if (job.runtime != Runtime::pytorch_fsdp1) return;
+  if (stack.with_fsdp1.empty()) {
+    throw Conflict(fmt::format("--stack {} with --runtime pytorch-fsdp1 (--stack transformers has it)", stack.name));
+  }
+  if (cluster.cards() == 1) {
+    throw Conflict("--runtime pytorch-fsdp1 on one GPU: there is nothing to shard; leave it out");
+  }
+  if (job.sharding == "no-shard") {
+    throw Conflict(fmt::format(
+        "--runtime pytorch-fsdp1 with --sharding no-shard: copies are DDP's on --stack {}; leave --runtime out",
+        stack.name));
+  }
+}
+
 JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Cluster& cluster) {
   std::span<const StackDefault> defaults = defaults_of(stack, cluster);
   const std::vector<JobFile> files = read_job_files(flags);
@@ -160,8 +176,8 @@ JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Clust
     defaults = defaults_of(stack, cluster, true);
     choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
   }
-  const bool is_several = defaults.data() == stack.several_gpus.data();
-  if (choice.job.runtime == Runtime::pytorch_fsdp1 && is_several && !stack.with_fsdp1.empty()) {
+  require_fsdp1_of_stack(choice.job, stack, cluster);
+  if (choice.job.runtime == Runtime::pytorch_fsdp1) {
     defaults = stack.with_fsdp1;
     choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
   }

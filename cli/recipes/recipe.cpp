@@ -26,6 +26,18 @@ bool is_word(std::string_view text) {
   return !text.empty() && text.size() <= kLongestWord && std::ranges::all_of(text, is_plain);
 }
 
+/// A list of sizes ends the values that a choice has: "default|auto|NAME=N,...".
+constexpr std::string_view kSizes = "NAME=N,...";
+
+/// "max_live_parameters=0,sub_group_size=1000000".
+void check_sizes(const std::string& text) {
+  for (const std::string& each : split_list(text)) {
+    const auto [name, size] = key_and_value(each);
+    if (!is_word(name)) throw InputError(fmt::format("{}: expected NAME=N", printable(each, kLongestWord)));
+    if (size != "auto") whole_number(size, 0, std::numeric_limits<std::int64_t>::max());
+  }
+}
+
 /// A line `NAME = VALUE  # --flag a|b`, in its parts.
 struct ChoiceLine {
   std::string_view name, value, flag, values;
@@ -72,6 +84,7 @@ void check_value(const RecipeChoice& choice, const std::string& value) {
   } else if (choice.values.empty()) {
     if (!is_word(value)) throw InputError("expected a name, as the library takes it");
   } else if (std::ranges::find(choice.values, value) == choice.values.end()) {
+    if (choice.values.back() == kSizes && value.find('=') != std::string::npos) return check_sizes(value);
     unknown_value(value, choice.values);
   }
 }

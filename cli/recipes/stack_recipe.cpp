@@ -38,7 +38,13 @@ constexpr std::array<std::string_view, 21> kSaid{
     "lora_rank", "lora_alpha",  "rslora",     "quantization", "frozen_dtype",  "lora_targets", "lora_dropout"};
 
 // Fields whose values a recipe has under the same names, if it has a choice of them.
-constexpr std::array<std::string_view, 2> kAsTheyAre{"offload", "sharding"};
+constexpr std::array<std::string_view, 4> kAsTheyAre{"offload", "sharding", "overlap_comm", "zero3_sizes"};
+
+std::string choice_name(std::string_view field) {
+  std::string name(field);
+  std::ranges::replace(name, '_', '-');
+  return name;
+}
 
 [[noreturn]] void refuse(std::string_view recipe, const Job& job, std::string_view field, std::string_view why = "") {
   const JobField& row = job_field_named(field);
@@ -60,6 +66,7 @@ class Mapping {
     if (is_fixed("checkpointing")) set("gradient-checkpointing", checkpointing());
     if (is_fixed("optimizer")) set("optimizer", optimizer());
     for (const std::string_view field : kAsTheyAre) set_as_it_is(field);
+    set_sharding_of_peft();
     set_adapters();
     return std::move(values_);
   }
@@ -68,17 +75,29 @@ class Mapping {
   /// That the recipe can say it, or that it is what happens where nothing is said.
   void require_choice(std::string_view field) const {
     const JobField& row = job_field_named(field);
-    const bool is_as_it_is = std::ranges::find(kAsTheyAre, field) != kAsTheyAre.end() && choice(field) != nullptr;
+    const bool is_as_it_is =
+        std::ranges::find(kAsTheyAre, field) != kAsTheyAre.end() && choice(choice_name(field)) != nullptr;
     const bool is_said = std::ranges::find(kSaid, field) != kSaid.end() || is_as_it_is ||
                          (field == "sharding" && is_of_copies() && job_.sharding == "no-shard");
     if (!is_said && row.get(job_) != row.get(unresolved_job())) refuse(recipe_.name, job_, field);
   }
   void set_as_it_is(std::string_view field) {
-    const RecipeChoice* const known = choice(field);
-    if (!is_fixed(field) || known == nullptr) return;
+    if (is_fixed(field) && choice(choice_name(field)) != nullptr) put(field);
+  }
+  void put(std::string_view field) {
+    const RecipeChoice* const known = choice(choice_name(field));
     std::string value = job_field_named(field).get(job_);
-    if (std::ranges::find(known->values, value) == known->values.end()) refuse(recipe_.name, job_, field);
-    set(std::string(field), std::move(value));
+    const bool is_list = value.find('=') != std::string::npos;  // which recipe_script checks
+    if (value.empty()) value = "default";
+    if (!is_list && std::ranges::find(known->values, value) == known->values.end()) refuse(recipe_.name, job_, field);
+    set(choice_name(field), std::move(value));
+  }
+  /// PEFT's recipes have copies unless they are told that weights are sharded, which is what an estimate means by
+  /// several GPUs; bitsandbytes' optimizers, which they take by default, update no shards.
+  void set_sharding_of_peft() {
+    if (job_.method == Method::full || choice("sharding") == nullptr || job_.mesh.shard == 1) return;
+    put("sharding");
+    set("optimizer", optimizer());
   }
   bool is_of_copies() const { return std::ranges::find(kRecipes, recipe_.name, &Recipes::copied) != kRecipes.end(); }
   bool is_own_loop() const { return job_.modeling == Modeling::accelerate; }
@@ -149,6 +168,7 @@ class Mapping {
                                   : !listed.empty()     ? found->of_classes
                                                         : found->of_transformers;
     const bool is_known = listed.empty() || lists(name);
+    if (ours == "adamw:deepspeed") refuse(recipe_.name, job_, "optimizer", " (--stack deepspeed has it)");
     if (name.empty() || !is_known) refuse(recipe_.name, job_, "optimizer");
     return std::string(name);
   }

@@ -15,6 +15,8 @@ PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|fp16-mixed
 GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
 OFFLOAD = "none"  # --offload none|optimizer|params
+OVERLAP_COMM = "default"  # --overlap-comm default|on|off
+ZERO3_SIZES = "default"  # --zero3-sizes default|auto|NAME=N,...
 STEPS = 3  # --steps
 
 
@@ -32,9 +34,16 @@ class Tokens(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids}
 
 
+def sizes():
+    """As DeepSpeed's configuration has them: "auto" and "max_live_parameters=0,sub_group_size=1000000" are what --zero3-sizes takes."""
+    text = {"default": "", "auto": "prefetch_bucket_size=auto,param_persistence_threshold=auto"}.get(ZERO3_SIZES, ZERO3_SIZES)
+    pairs = [size.split("=") for size in text.split(",") if size]
+    return {name if name == "sub_group_size" else "stage3_" + name: value if value == "auto" else int(value) for name, value in pairs}
+
+
 def main():
     settings = {
-        "zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True},
+        "zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True, **sizes()},
         "bf16": {"enabled": "auto"},
         "fp16": {"enabled": "auto"},
         "gradient_clipping": "auto",
@@ -42,6 +51,8 @@ def main():
         "train_micro_batch_size_per_gpu": "auto",
         "train_batch_size": "auto",
     }
+    if OVERLAP_COMM != "default":
+        settings["zero_optimization"]["overlap_comm"] = OVERLAP_COMM == "on"
     if OFFLOAD != "none":
         if OPTIMIZER not in ("adamw_torch_fused", "adamw_torch", "deepspeed"):
             sys.exit("with --offload, DeepSpeed's own AdamW updates on the CPU: leave out --optimizer")

@@ -1,4 +1,4 @@
-# recipe: LoRA with PEFT and transformers' Trainer; one copy of the model on each GPU
+# recipe: LoRA with PEFT and transformers' Trainer; one copy of the model on each GPU, or a part of it with FSDP2
 # libraries: torch>=2.6 transformers>=5.0 accelerate>=1.10 peft>=0.17
 # launch: python torchrun
 import os
@@ -16,6 +16,7 @@ GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
 STEPS = 3  # --steps
 LORA_RANK = 16  # --lora-rank
+SHARDING = "no-shard"  # --sharding no-shard|full-shard
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -33,6 +34,7 @@ class Tokens(torch.utils.data.Dataset):
 
 
 def main():
+    sharded = SHARDING == "full-shard" and int(os.environ.get("WORLD_SIZE", "1")) > 1
     # The frozen weights are in bf16; PEFT keeps its adapters in fp32.
     config = AutoConfig.from_pretrained(MODEL)
     is_masked = config.model_type == "bert" or any(name.endswith("ForMaskedLM") for name in config.architectures or [])
@@ -50,6 +52,8 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        fsdp=sharded,
+        fsdp_config={"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if sharded else None,
     )
     vocabulary = config.get_text_config().vocab_size
     Trainer(model=model, args=arguments, train_dataset=Tokens(vocabulary)).train()

@@ -1,4 +1,4 @@
-# recipe: QLoRA: LoRA with PEFT over NF4 weights of bitsandbytes, with transformers' Trainer; one copy of the model on each GPU
+# recipe: QLoRA: LoRA with PEFT over NF4 weights of bitsandbytes, with transformers' Trainer; one copy of the model on each GPU, or a part of it with FSDP2
 # libraries: torch>=2.6 transformers>=5.0 accelerate>=1.10 peft>=0.17 bitsandbytes>=0.46
 # launch: python torchrun
 import os
@@ -16,6 +16,7 @@ GRADIENT_CHECKPOINTING = "on"  # --gradient-checkpointing on|off
 OPTIMIZER = "paged_adamw_8bit"  # --optimizer
 STEPS = 3  # --steps
 LORA_RANK = 16  # --lora-rank
+SHARDING = "no-shard"  # --sharding no-shard|full-shard
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -33,12 +34,15 @@ class Tokens(torch.utils.data.Dataset):
 
 
 def main():
+    sharded = SHARDING == "full-shard" and int(os.environ.get("WORLD_SIZE", "1")) > 1
     compute = torch.float16 if PRECISION == "fp16-mixed" else torch.bfloat16
-    quantization = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute)
+    # FSDP2 shards codes that are stored in the dtype of products, and takes a unit at a time from a model in host memory.
+    storage = {"bnb_4bit_quant_storage": compute} if sharded else {}
+    quantization = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=compute, **storage)
     config = AutoConfig.from_pretrained(MODEL)
     is_masked = config.model_type == "bert" or any(name.endswith("ForMaskedLM") for name in config.architectures or [])
     kind = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
-    model = kind.from_pretrained(MODEL, dtype=compute, quantization_config=quantization, device_map={"": int(os.environ.get("LOCAL_RANK", "0"))})
+    model = kind.from_pretrained(MODEL, dtype=compute, quantization_config=quantization, device_map={"": "cpu" if sharded else int(os.environ.get("LOCAL_RANK", "0"))})
     model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=GRADIENT_CHECKPOINTING == "on")
     model = get_peft_model(model, LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type=None if is_masked else "CAUSAL_LM"))
     arguments = TrainingArguments(
@@ -52,6 +56,8 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        fsdp=sharded,
+        fsdp_config={"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if sharded else None,
     )
     vocabulary = config.get_text_config().vocab_size
     Trainer(model=model, args=arguments, train_dataset=Tokens(vocabulary)).train()

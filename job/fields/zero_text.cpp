@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include <fmt/format.h>
@@ -50,7 +52,14 @@ void set_zero3_size(Zero3Sizes& sizes, std::string_view name, std::string_view v
   if (value == "auto" && !row.may_be_auto) {
     throw InputError(fmt::format("{}=auto: the Trainer doesn't fill it in; give a number", row.name));
   }
-  sizes.*row.size = value == "auto" ? kByHiddenSize : whole_number(value, 0, kMostZero3Size);
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  sizes.*row.size = value == "auto" ? kByHiddenSize : std::min(whole_number(value, 0, kMost), kMostZero3Size);
+}
+
+std::vector<std::string_view> zero3_size_names() {
+  std::vector<std::string_view> names;
+  for (const SizeRow& row : kSizes) names.push_back(row.name);
+  return names;
 }
 
 std::string get_zero3_sizes(const Job& job) {
@@ -71,9 +80,12 @@ void set_zero3_sizes(Job& job, std::string_view value) {
   Zero3Sizes sizes;
   if (value == "auto") value = "prefetch_bucket_size=auto,param_persistence_threshold=auto";
   if (value != "default") {
+    std::vector<std::string> seen;
     for (const std::string& assignment : split_list(value)) {
       const auto [name, size] = key_and_value(assignment);
       set_zero3_size(sizes, name, size);
+      if (std::ranges::find(seen, name) != seen.end()) throw InputError(fmt::format("{}: is there twice", name));
+      seen.emplace_back(name);
     }
   }
   job.zero3_sizes = sizes;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "job/job.h"
 
@@ -24,9 +25,14 @@ inline constexpr std::string_view kZero3SizesHelp =
     "(prefetch_bucket_size, param_persistence_threshold, max_live_parameters, max_reuse_distance, sub_group_size); "
     "auto: the first two as the Trainer fills them in. Default: DeepSpeed's";
 
+/// More than any model has, so that larger ones are the same; DeepSpeed takes any.
 inline constexpr std::int64_t kMostZero3Size = std::int64_t{1} << 50;
 
-/// One size by its name; `value` is a number up to kMostZero3Size, or "auto". Throws InputError.
+/// In the order of Zero3Sizes.
+std::vector<std::string_view> zero3_size_names();
+
+/// One size by its name; `value` is a number, of which kMostZero3Size is the most that counts, or "auto". Throws
+/// InputError.
 void set_zero3_size(Zero3Sizes& sizes, std::string_view name, std::string_view value);
 
 /// Whether the Trainer fills it in.

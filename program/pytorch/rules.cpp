@@ -104,6 +104,12 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                     "adamw-4bit:torchao)",
                     value("optimizer"), value("runtime")));
   }
+  if (job.optimizer_implementation == OptimizerImplementation::deepspeed && job.runtime != Runtime::deepspeed) {
+    throw NotModelled(
+        fmt::format("--optimizer {} with --runtime {} (DeepSpeed makes it: --stack deepspeed has it; here: --optimizer "
+                    "{}:fused)",
+                    value("optimizer"), value("runtime"), job.optimizer));
+  }
   if (!has_optimizer(job) || !is_optimizer_of_loop(job)) refuse_field(job, "optimizer");
   require_checkpointing(job);
   require_attention(job, cluster);

@@ -213,7 +213,9 @@ void require_dtypes(const Job& job) {
 }
 
 void require_fsdp1(const Job& job, const Cluster& cluster) {
-  if (job.modeling != Modeling::transformers) refuse_with_fsdp1(job, "modeling", "--modeling transformers is");
+  if (job.modeling != Modeling::transformers) {
+    refuse_with_fsdp1(job, "modeling", "--stack transformers --runtime pytorch-fsdp1 is, for transformers' Trainer");
+  }
   if (job.method != Method::full) refuse_with_fsdp1(job, "method", "with --runtime pytorch-fsdp2 lora is");
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   if (job.optimizer != "adamw" || is_paged) refuse_with_fsdp1(job, "optimizer", "adamw:fused and adamw:foreach are");

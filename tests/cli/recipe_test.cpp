@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/files.h"
 #include "cli/recipes/stack_recipe.h"
+#include "job/cluster/cluster.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "job/stacks.h"
@@ -83,6 +84,54 @@ TEST_CASE("the recipes are those of configs/recipes, and each has a model, a len
     }
   }
   CHECK_THROWS_WITH_AS(find_recipe("trl-stf"), doctest::Contains("did you mean \"trl-sft\""), InputError);
+}
+
+TEST_CASE("PEFT's recipes shard where the estimate means FSDP2, and copy where it means DDP") {
+  for (const auto& [method, name] : {std::pair{Method::lora, "peft-lora"}, std::pair{Method::qlora, "peft-qlora"}}) {
+    CAPTURE(name);
+    Job job = unresolved_job();
+    job.method = method;
+    job.quantization = method == Method::qlora ? "nf4-double" : "none";
+    job.sequence = 1024;
+    job.micro_batch = job.accumulation = 1;
+    job.sharding = "full-shard";
+    job.mesh = {.replicate = 1, .shard = 2};
+    const StackRecipe sharded = recipe_of(stack_named("transformers"), job, {});
+    CHECK(sharded.recipe == name);
+    CHECK(sharded.values.at("sharding") == "full-shard");
+    CHECK(sharded.values.at("optimizer") == "adamw_torch_fused");  // bitsandbytes' has no shards
+    job.sharding = "shard-grad-op";
+    CHECK_THROWS_WITH_AS(recipe_of(stack_named("transformers"), job, {}),
+                         doctest::Contains("--sharding shard-grad-op in a rehearsal of recipe peft-"), NotModelled);
+    job.sharding = "no-shard";
+    job.mesh = {.replicate = 2, .shard = 1};
+    CHECK(recipe_of(stack_named("transformers"), job, {"sharding"}).values.at("sharding") == "no-shard");
+  }
+}
+
+TEST_CASE("the recipe of DeepSpeed has its sizes and whether it overlaps") {
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("deepspeed"), parse_cluster("2xA100-40GB")));
+  job.sequence = 1024;
+  job.micro_batch = job.accumulation = 1;
+  job.mesh = {.replicate = 1, .shard = 2};
+  job.overlap_comm = false;
+  job.zero3_sizes.sub_group_size = 5;
+  job.zero3_sizes.prefetch_bucket_size = kByHiddenSize;
+  const std::vector<std::string> fixed{"overlap_comm", "zero3_sizes"};
+  const StackRecipe made = recipe_of(stack_named("deepspeed"), job, fixed);
+  CHECK(made.values.at("overlap-comm") == "off");
+  CHECK(made.values.at("zero3-sizes") == "prefetch_bucket_size=auto,sub_group_size=5");
+  job.zero3_sizes = {};
+  CHECK(recipe_of(stack_named("deepspeed"), job, fixed).values.at("zero3-sizes") == "default");
+  const Recipe recipe = find_recipe("deepspeed-zero3");
+  for (const char* wrong : {"sub_group_size=many", "a b=1", "sometimes"}) {
+    CHECK_THROWS_WITH_AS(recipe_script(recipe, recipe_values(recipe, {{"zero3-sizes", wrong}}), "model"),
+                         doctest::Contains("--zero3-sizes"), InputError);
+  }
+  job.optimizer_implementation = OptimizerImplementation::deepspeed;
+  job.runtime = Runtime::pytorch_fsdp2;
+  CHECK_THROWS_WITH_AS(recipe_of(stack_named("transformers"), job, {"optimizer"}),
+                       doctest::Contains("--stack deepspeed has it"), NotModelled);
 }
 
 TEST_CASE("a stack's recipe has the weights' format that its method has, and no other") {

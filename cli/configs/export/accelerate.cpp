@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/configs/export/export.h"
+#include "cli/configs/export/hf_values.h"
 #include "job/sharding.h"
 
 namespace vramfit {
@@ -33,10 +34,6 @@ constexpr std::array kFields{
     FieldRow{"deterministic", Carried::script, "off"},
     FieldRow{"optimizer_in_backward", Carried::script, "off"},
 };
-
-bool is_sharded(const ExportWriter& writer) {
-  return writer.plan().cluster.cards() > 1 && sharding_named(writer.plan().job.sharding).parameters;
-}
 
 std::string mixed_precision(ExportWriter& writer) {
   const std::string name = writer.value("precision");
@@ -81,6 +78,12 @@ void write(ExportWriter& writer) {
   const bool is_known = writer.is("checkpointing", "none") || writer.is("checkpointing", "full");
   const bool by_script = !is_sharded(writer) && !writer.is("checkpointing", "none");
   if (!is_known || by_script) writer.mark("checkpointing", "belongs into your script");
+  if (const std::string storage = storage_of_codes(writer); !storage.empty()) {
+    writer.note(fmt::format(
+        "--quantization {}: load the model with bnb_4bit_quant_storage=torch.{} and device_map={{\"\": \"cpu\"}}, so "
+        "that FSDP2 shards it",
+        writer.value("quantization"), storage));
+  }
   const std::string text = accelerate_yaml(writer, is_known);
   writer.add_file("accelerate.yaml", writer.comments() + text);
   writer.set_command("accelerate launch --config_file accelerate.yaml train.py");

@@ -23,10 +23,6 @@ constexpr std::array kFields{
     FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::implied},
 };
 
-bool is_sharded(const ExportWriter& writer) {
-  return writer.plan().cluster.cards() > 1 && sharding_named(writer.plan().job.sharding).parameters;
-}
-
 /// axolotl loads weights in bf16 with bf16: true, which accelerate converts to fp32 under FSDP.
 std::string precision_lines(ExportWriter& writer) {
   const std::string name = writer.value("precision"), weights = loaded_dtype(writer);

@@ -174,6 +174,10 @@ std::string ExportWriter::comments() const {
   return text;
 }
 
+bool is_sharded(const ExportWriter& writer) {
+  return writer.plan().cluster.cards() > 1 && sharding_named(writer.plan().job.sharding).parameters;
+}
+
 bool is_resharded(const ExportWriter& writer) {
   const Job& job = writer.plan().job;
   return sharding_named(job.sharding).reshard && !std::holds_alternative<ReshardNever>(job.reshard);

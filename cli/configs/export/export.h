@@ -92,6 +92,9 @@ class ExportWriter {
 /// A text as YAML has to write it: in quotes where it would be something else without them.
 std::string yaml_text(std::string_view text);
 
+/// Whether parameters are sharded over several GPUs.
+bool is_sharded(const ExportWriter& writer);
+
 /// Whether units are dropped between forward and backward.
 bool is_resharded(const ExportWriter& writer);
 

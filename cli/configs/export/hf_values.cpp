@@ -88,6 +88,12 @@ std::string hf_precision_lines(ExportWriter& writer) {
                      name == "fp16-mixed");
 }
 
+std::string storage_of_codes(const ExportWriter& writer) {
+  const bool has_codes = writer.is("method", "qlora") && writer.value("quantization").starts_with("nf4");
+  if (!has_codes || !is_sharded(writer)) return "";
+  return std::string(theirs(kDtypes, std::string(dtype_name(writer.plan().job.precision.compute))));
+}
+
 std::string bits_lines(ExportWriter& writer, std::string_view nested) {
   const std::string format = writer.value("quantization");
   if (format.empty()) return "";
@@ -100,6 +106,15 @@ std::string bits_lines(ExportWriter& writer, std::string_view nested) {
   std::string text = "load_in_4bit: true\n";
   if (!nested.empty()) {
     text += fmt::format("{}: {}\n", nested, format == "nf4-double");
+    if (const std::string storage = storage_of_codes(writer); !storage.empty()) {
+      text += fmt::format("bnb_4bit_quant_storage: {}\n", storage);
+      // sft_trainer.py: __init__ sets it to None with several processes.
+      writer.note(
+          fmt::format("--quantization {}: TRL sets device_map itself, so that each GPU has the whole model in 4 bits "
+                      "before it is sharded; the plan's peak is of a script that loads it with device_map={{\"\": "
+                      "\"cpu\"}}",
+                      format));
+    }
   } else if (format != "nf4-double") {
     writer.refuse("quantization", "scales are always quantized, too");
   }

@@ -23,7 +23,12 @@ std::string hf_precision_lines(ExportWriter& writer);
 /// The dtype in which weights are loaded: "bf16".
 std::string loaded_dtype(ExportWriter& writer);
 
-/// load_in_4bit, load_in_8bit, and the key of nested quantization.
+/// bnb_4bit_quant_storage of weights in 4 bits that FSDP2 shards: "bfloat16"; "" for others. Without it bitsandbytes
+/// has bytes, which accelerate leaves whole on each GPU (1.15, utils/fsdp_utils.py: fsdp2_prepare_model).
+std::string storage_of_codes(const ExportWriter& writer);
+
+/// load_in_4bit, load_in_8bit, the key of nested quantization, and with it that of the codes' dtype, which axolotl
+/// doesn't need: it has bf16 always (loaders/model.py: _set_quantization_config).
 std::string bits_lines(ExportWriter& writer, std::string_view nested);
 
 /// A number as YAML takes it for one: "1e-05" needs a dot.

@@ -46,7 +46,8 @@ void read_machines(const Setting& setting, Draft& draft) {
 
 void read_fsdp_config(const Setting& setting, Draft& draft) { read_fsdp(setting, 1, draft); }
 
-/// FullyShardedDataParallelPlugin.__post_init__: NO_WRAP where nothing names a policy.
+/// FullyShardedDataParallelPlugin.__post_init__: NO_WRAP where nothing names a policy. FSDP is what this file asks for,
+/// so that it doesn't matter which other files were read before.
 void note_missing_policy(const ConfigNode& root, Draft& draft) {
   const ConfigNode* config = find_in(root, "fsdp_config");
   const auto names_policy = [&](std::string_view key) {
@@ -54,7 +55,9 @@ void note_missing_policy(const ConfigNode& root, Draft& draft) {
     return policy != nullptr && policy->kind != ConfigNode::Kind::null;
   };
   const bool is_named = names_policy("fsdp_auto_wrap_policy") || names_policy("auto_wrap_policy");
-  if (draft.is(fact::kParallel, "fsdp") && !is_named) draft.has_accelerates_default_wrap = true;
+  const ConfigNode* type = find_in(root, "distributed_type");
+  const bool is_fsdp = type != nullptr && Setting{"", "distributed_type", type}.is("fsdp");
+  if (is_fsdp && !is_named) draft.has_accelerates_default_wrap = true;
 }
 
 void read_zero_stage(const Setting& setting, Draft& draft) {

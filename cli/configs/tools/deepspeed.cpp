@@ -105,21 +105,25 @@ void read_pinned_offload(const Setting& setting, Draft& draft) {
   read_what_is_on({setting.file, setting.key + ".pin_memory", pinned}, draft);
 }
 
-/// One of --zero3-sizes. What differs from DeepSpeed's defaults is put beside what the file has said before.
+/// A number of elements, as which DeepSpeed takes any; those beyond kMostZero3Size are no limit, and are that here.
+std::string size_of(const Setting& setting) {
+  if (setting.is("auto")) return "auto";
+  const double value = setting.real();
+  return fmt::to_string(value > static_cast<double>(kMostZero3Size) ? kMostZero3Size : setting.whole(0));
+}
+
+/// One of --zero3-sizes, a fact of its own: what two files say of it must be the same.
 template <const auto& Name>
 void read_size(const Setting& setting, Draft& draft) {
   if (setting.is("auto") && !may_be_auto(Name)) {
     return draft.not_modelled(setting, "the Trainer doesn't fill it in: leave it out for DeepSpeed's default");
   }
-  const std::string value = setting.is("auto") ? "auto" : fmt::to_string(setting.whole(0, kMostZero3Size));
+  const std::string value = size_of(setting);
   Job job;
-  set_zero3_sizes(job, draft.get("zero3_sizes").value_or("default"));
   set_zero3_size(job.zero3_sizes, Name, value);
-  Job alone;
-  set_zero3_size(alone.zero3_sizes, Name, value);
-  if (alone.zero3_sizes == Zero3Sizes{}) return draft.understand(setting, "what DeepSpeed has by default");
-  draft.forget("zero3_sizes");
-  draft.set("zero3_sizes", get_zero3_sizes(job), setting, fmt::format("--zero3-sizes {}={}", Name, value));
+  const bool is_usual = job.zero3_sizes == Zero3Sizes{};
+  draft.set(zero3_fact(Name), value, setting,
+            is_usual ? "what DeepSpeed has by default" : fmt::format("--zero3-sizes {}={}", Name, value));
 }
 inline constexpr std::string_view kSubGroup = "sub_group_size", kPrefetch = "prefetch_bucket_size",
                                   kPersistent = "param_persistence_threshold", kLive = "max_live_parameters",

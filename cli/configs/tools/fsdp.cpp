@@ -142,6 +142,10 @@ void read_fsdp(const Setting& setting, int version, Draft& draft) {
   for (std::string& key : map.keys) {
     if (key.starts_with("fsdp_") && key != "fsdp_") key.erase(0, 5);
   }
+  // What is left empty, as generated files and unset variables have it, isn't given.
+  for (ConfigNode& item : map.items) {
+    if (item.kind == ConfigNode::Kind::text && item.text.empty()) item.kind = ConfigNode::Kind::null;
+  }
   read_keys({setting.file, setting.key, &map}, kTable, draft);
   // transformers/training_args.py: _process_fsdp_args, whose FSDP1 has other defaults than accelerate's launcher.
   if (version == 2 && draft.is(fact::kFsdpVersion, "1"))

@@ -59,11 +59,10 @@ void read_divergence(const Setting& setting, Draft& draft) {
 /// The program's own reader has said what it is.
 void read_program(const Setting& /*setting*/, Draft& /*draft*/) {}
 
-/// Codes are as large in any dtype; FSDP2 shards those in the compute dtype.
+/// Codes are as large in any dtype; FSDP2 shards those in that of products.
 void read_storage_of_codes(const Setting& setting, Draft& draft) {
-  if (setting.is("float32")) return draft.not_modelled(setting, "codes that FSDP2 would cast for its gathers");
-  if (setting.is("uint8")) draft.set(fact::kCodesInBytes, "on", setting);
-  draft.ignore(setting, "codes are as large in any dtype, and with FSDP2 they are taken to be in that of products");
+  const std::string_view says = "codes are as large in any dtype, and FSDP2 shards those in that of products";
+  draft.set(fact::kCodesDtype, setting.text(), setting, std::string(says));
 }
 
 void read_packing(const Setting& setting, Draft& draft) {

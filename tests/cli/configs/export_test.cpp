@@ -156,6 +156,7 @@ void check_comes_back(const PlanFile& plan, const ExportTool& tool, const Export
   const bool has_model = tool.name != "accelerate" && tool.name != "deepspeed";
   CHECK(imported.model == (has_model ? plan.spec.name : ""));
   for (const Finding& finding : imported.ignored) CHECK(finding.says.find("knows of no such key") == std::string::npos);
+  for (const Finding& finding : imported.unmodelled) CHECK(finding.says.find("quant_storage") == std::string::npos);
 }
 
 }  // namespace
@@ -234,6 +235,30 @@ TEST_CASE("of a plan with ZeRO-1 or ZeRO-2, buckets are written in numbers, and 
     CAPTURE(tool);
     CHECK_THROWS_WITH_AS(exported("shard-optimizer", "1000000000", tool),
                          doctest::Contains("--sharding shard-optimizer: only DeepSpeed"), InputError);
+  }
+}
+
+TEST_CASE("QLoRA that FSDP2 shards has its codes in the dtype of products") {
+  PlanFile plan;
+  plan.spec = a_model();
+  const auto exported = [&](const char* gpus, const char* format, const char* tool) {
+    plan.cluster = parse_cluster(gpus);
+    Job job = unresolved_job();
+    for (const auto& [field, value] : {std::pair{"method", "qlora"}, {"quantization", format}}) {
+      set_job_field(job, job_field_named(field), value, field);
+    }
+    std::vector<std::string> notes;
+    plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+    return export_plan(plan, export_tool_named(tool));
+  };
+  for (const char* format : {"nf4", "nf4-double"}) {
+    const Export sharded = exported("2xA100-40GB", format, "trl");
+    CHECK(sharded.files[1].text.find("\nbnb_4bit_quant_storage: bfloat16\n") != std::string::npos);
+    CHECK(sharded.files[1].text.find("device_map") != std::string::npos);
+    check_comes_back(plan, export_tool_named("trl"), sharded);
+    CHECK(exported("1xA100-40GB", format, "trl").files[1].text.find("quant_storage") == std::string::npos);
+    const std::string script = exported("2xA100-40GB", format, "accelerate").files[0].text;
+    CHECK(script.find("bnb_4bit_quant_storage=torch.bfloat16") != std::string::npos);
   }
 }
 

@@ -70,6 +70,59 @@ TEST_CASE("TRL's file and accelerate's with DeepSpeed are one job of SFTTrainer 
   }
 }
 
+TEST_CASE("which policy wraps where none is named doesn't depend on the order of files") {
+  const TemporaryDirectory place;
+  // Says nothing of FSDP itself, so that its default policy isn't what axolotl's FSDP is set up with.
+  const std::string launcher =
+      place.write("launcher.yaml", "compute_environment: LOCAL_MACHINE\nnum_processes: 2\nmixed_precision: bf16\n");
+  const std::string axolotl =
+      place.write("axolotl.yaml",
+                  "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\nfsdp_version: 2\n"
+                  "fsdp_config: {reshard_after_forward: true}\n");
+  CHECK(import_configs({launcher, axolotl}).fields == import_configs({axolotl, launcher}).fields);
+  CHECK(value_of(import_configs({axolotl, launcher}), "wrap").empty());
+  // Its own FSDP has its own default, the Trainer's switch another.
+  const std::string bare = place.write("bare.yaml",
+                                       "distributed_type: FSDP\nnum_processes: 2\n"
+                                       "fsdp_config: {fsdp_version: 2}\n");
+  const std::string trainer = place.write("train.yaml", kTrainer);
+  const std::string switched = place.write("switched.yaml", kTrainer + "fsdp: true\n");
+  for (const auto& [file, wrap] : {std::pair{trainer, "none"}, std::pair{switched, ""}}) {
+    CHECK(value_of(import_configs({bare, file}), "wrap") == wrap);
+    CHECK(value_of(import_configs({file, bare}), "wrap") == wrap);
+  }
+}
+
+TEST_CASE("codes of TRL's QLoRA are bytes unless it says otherwise, which FSDP leaves whole") {
+  const TemporaryDirectory place;
+  const std::string fsdp = place.write("fsdp.yaml", kFsdp);
+  const auto imported = [&](const std::string& more) {
+    const std::string sft =
+        "model_name_or_path: org/model\nuse_peft: true\nload_in_4bit: true\nmax_length: 512\n"
+        "dataset_name: d\noutput_dir: o\nbf16: true\n";
+    return import_configs({place.write("sft.yaml", sft + more), fsdp});
+  };
+  CHECK(says(imported("").unmodelled, "", "bnb_4bit_quant_storage: uint8, TRL's default, under FSDP"));
+  CHECK(says(imported("bnb_4bit_quant_storage: uint8\n").unmodelled, "", "bnb_4bit_quant_storage: uint8 under FSDP"));
+  CHECK(imported("bnb_4bit_quant_storage: bfloat16\n").unmodelled.empty());
+  CHECK(says(imported("bnb_4bit_quant_storage: float32\n").unmodelled, "", "FSDP2 would cast for its gathers"));
+}
+
+TEST_CASE("a key of FSDP that is left empty isn't given") {
+  const TemporaryDirectory place;
+  const auto imported = [&](const std::string& limit) {
+    return import_configs({place.write("fsdp.yaml",
+                                       "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: {fsdp_version: 1, "
+                                       "fsdp_use_orig_params: true, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
+                                       "fsdp_limit_all_gathers: " +
+                                           limit + "}\n"),
+                           place.write("train.yaml", kTrainer)});
+  };
+  CHECK(imported("''").fields == imported("true").fields);
+  CHECK(imported("''").unmodelled.empty());
+  CHECK(!imported("false").unmodelled.empty());
+}
+
 TEST_CASE("the Trainer's AdamW of torchao is read; other blocks than its own are not modelled") {
   const TemporaryDirectory place;
   const auto imported = [&](const std::string& more) {
@@ -184,6 +237,29 @@ TEST_CASE("ZeRO-3's sizes are one field, and offloaded parameters have their sta
   CHECK(value_of(imported(R"("sub_group_size": 1e9, "stage3_max_reuse_distance": 1000000000)"), "zero3_sizes").empty());
   CHECK(value_of(imported(R"("max_reuse_distance": 5, "stage3_prefetch_bucket_size": 5e7)"), "zero3_sizes") ==
         "max_reuse_distance=5");
+  // DeepSpeed takes any number; more than any model has is no limit.
+  for (const char* large : {"1e18", "9000000000000000000", "1e30"}) {
+    CAPTURE(large);
+    CHECK(value_of(imported(std::string(R"("stage3_max_live_parameters": )") + large), "zero3_sizes") ==
+          "max_live_parameters=1125899906842624");
+  }
+  CHECK_THROWS_WITH_AS(imported(R"("sub_group_size": 0.5)"), doctest::Contains("sub_group_size"), InputError);
+  CHECK_THROWS_WITH_AS(imported(R"("sub_group_size": -1)"), doctest::Contains("sub_group_size"), InputError);
+  // Two files, or two names of one size, that say different things.
+  const std::string first = place.write("first.json", R"({"zero_optimization": {"stage": 3, "sub_group_size": 5}})");
+  const std::string second = place.write("second.json", R"({"zero_optimization": {"stage": 3, "sub_group_size": 7}})");
+  const std::string usual = place.write("usual.json", R"({"zero_optimization": {"stage": 3, "sub_group_size": 1e9}})");
+  const std::string other =
+      place.write("other.json", R"({"zero_optimization": {"stage": 3, "max_reuse_distance": 7}})");
+  for (const std::string& differs : {second, usual}) {
+    for (const auto& files : {std::vector{first, differs}, std::vector{differs, first}}) {
+      CHECK_THROWS_WITH_AS(import_configs(files), doctest::Contains("first.json"), InputError);
+      CHECK_THROWS_WITH_AS(import_configs(files), doctest::Contains(differs.c_str()), InputError);
+    }
+  }
+  CHECK(value_of(import_configs({first, other}), "zero3_sizes") == "max_reuse_distance=7,sub_group_size=5");
+  CHECK_THROWS_WITH_AS(imported(R"("max_live_parameters": 5, "stage3_max_live_parameters": 6)"),
+                       doctest::Contains("max_live_parameters"), InputError);
   CHECK(says(imported(R"("sub_group_size": "auto")").unmodelled, "zero_optimization.sub_group_size",
              "the Trainer doesn't fill it in"));
   CHECK(says(imported(R"("offload_param": {"device": "cpu"})").unmodelled, "zero_optimization.offload_param",

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
+#include "job/fields/zero_text.h"
 #include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
 
@@ -197,6 +198,34 @@ TEST_CASE("a mesh that names one axis leaves the other to the cluster") {
   const Job job = choice_of({"--mesh", "shard=4"}).job;
   CHECK(job.mesh.shard == 4);
   CHECK(job.mesh.replicate == 0);
+}
+
+TEST_CASE("FSDP1 where it can't be says what is meant") {
+  const auto message = [](const std::string& stack, const std::string& gpus, const std::string& sharding) {
+    CLI::App app;
+    JobFlags flags;
+    add_job_flags(app, flags);
+    std::vector<std::string> arguments{sharding, "--sharding", "pytorch-fsdp1", "--runtime"};  // from the last
+    app.parse(arguments);
+    try {
+      read_job_choice(flags, stack_named(stack), parse_cluster(gpus));
+    } catch (const Conflict& conflict) {
+      return std::string(conflict.what());
+    }
+    return std::string();
+  };
+  CHECK(message("transformers", "2xA100-40GB", "full-shard").empty());
+  CHECK(message("transformers", "1xA100-40GB", "full-shard").find("on one GPU: there is nothing to shard") !=
+        std::string::npos);
+  CHECK(message("transformers", "2xA100-40GB", "no-shard").find("copies are DDP's") != std::string::npos);
+  CHECK(message("trl", "2xA100-40GB", "full-shard").find("--stack transformers has it") != std::string::npos);
+}
+
+TEST_CASE("a size of ZeRO-3 is named once, and one beyond all models is no limit") {
+  CHECK(message_of({"--zero3-sizes", "sub_group_size=5,max_live_parameters=6,sub_group_size=5"})
+            .find("sub_group_size: is there twice") != std::string::npos);
+  const Job job = choice_of({"--zero3-sizes", "sub_group_size=9000000000000000000"}).job;
+  CHECK(job.zero3_sizes.sub_group_size == kMostZero3Size);
 }
 
 TEST_CASE("ZeRO-3 alone overlaps unless it is said not to") {

@@ -277,6 +277,8 @@ TEST_CASE("what --runtime pytorch has no rules for is named") {
   CHECK(why("loss", "chunked:3", "1xH100-80GB").find("parts of equal length are") != std::string::npos);
   CHECK(why("loss", "chunked:4", "1xH100-80GB").empty());
   CHECK(why("loss", "chunked:4097", "1xH100-80GB").find("up to 4096 parts are") != std::string::npos);
+  CHECK(why("optimizer", "adamw:deepspeed", "1xH100-80GB").find("--stack deepspeed has it; here: --optimizer adamw:") !=
+        std::string::npos);
   CHECK(why("modeling", "vramfit", "1xH100-80GB").starts_with("--runtime pytorch with --modeling vramfit;"));
 }
 

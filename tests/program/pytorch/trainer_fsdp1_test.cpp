@@ -138,6 +138,7 @@ TEST_CASE("what the Trainer's FSDP1 has no rules for is named") {
   CHECK(why("optimizer", "adamw-8bit").find("(adamw:fused and adamw:foreach are)") != std::string::npos);
   CHECK(why("offload", "params").starts_with("--offload params"));
   CHECK(why("modeling", "accelerate").starts_with("--modeling accelerate with --runtime pytorch-fsdp1"));
+  CHECK(why("modeling", "vramfit").find("(--stack transformers --runtime pytorch-fsdp1 is") != std::string::npos);
   CHECK(why("prefetch", "forward=1").find("(--prefetch backward=pre|post|none is)") != std::string::npos);
   CHECK(why("precision", "fp16-mixed").find("fused AdamW (its first update fails)") != std::string::npos);
   CHECK(why("reshard", "last-kept").find("(--sharding full-shard and shard-grad-op decide)") != std::string::npos);
