@@ -258,9 +258,9 @@ CASES = {
         Case(**{**SMALL, "sequence": 512}, family="qwen3_moe", attention="math", dense=(0, 2)),
         *(Case(**TINY, **OSS, precision=precision, card=card, checkpointing=checkpointing, batch=2)
           for precision, card, checkpointing in (("fp32", "B200", "none"), ("bf16-mixed", "H100-80GB", "none"), ("bf16-pure", "RTX4090", "full"), ("bf16-pure", "H100-80GB", "none"))),
-        *(Case(**{**TINY, "heads": heads, "kv_heads": kv_heads, "hidden": hidden, "sequence": sequence}, **OSS, precision=precision, card=card, checkpointing="full", batch=batch)  # long rows
+        *(Case(**{**TINY, "heads": heads, "kv_heads": kv_heads, "hidden": hidden, "sequence": sequence}, **OSS, precision=precision, card=card, checkpointing="full", batch=batch)  # long rows, more than 2 GiB of scores
           for heads, kv_heads, hidden, sequence, precision, card, batch in (
-              (2, 2, 128, 8192, "bf16-mixed", "H100-80GB", 1), (2, 1, 128, 4096, "bf16-pure", "RTX4090", 3), (1, 1, 64, 5001, "fp32", "A100-80GB", 1))),
+              (64, 8, 512, 4096, "bf16-pure", "H100-80GB", 1), (2, 2, 128, 8192, "bf16-mixed", "H100-80GB", 1), (2, 1, 128, 4096, "bf16-pure", "RTX4090", 3), (1, 1, 64, 5001, "fp32", "A100-80GB", 1))),
         Case(**{**TINY, "heads": 8, "kv_heads": 4, "hidden": 256, "sequence": 640, "layers": 7}, **OSS, card="L4", batch=9, tied=True, accumulation=3),
         *(Case(**TINY, **OSS, lora_rank=4, frozen_dtype=frozen, precision=precision, ranks=ranks, lora_targets=targets)
           for frozen, precision, ranks, targets in (("fp32", "bf16-mixed", 1, "all-linear"), ("bf16", "bf16-pure", 1, "all-linear"), ("bf16", "bf16-mixed", 2, "q_proj,v_proj"))),
