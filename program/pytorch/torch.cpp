@@ -113,7 +113,8 @@ Tensor Torch::take_gradient(int parameter) {
   return std::exchange(gradients_.at(static_cast<std::size_t>(parameter)), {});
 }
 
-/// Over rows: with its scratch. Over columns: inside a thread block.
+/// Over rows: with its scratch. Over columns: inside a thread block. More than 2 GiB are read in parts, between which
+/// sums of 16 bits are kept in fp32 (Reduce.cuh: AccumulationBuffer).
 Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
   const Category category = edge.is_parameter ? Category::gradients : heap_.values;
   if (gradient.elements == edge.elements) {
@@ -129,6 +130,8 @@ Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
     const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
     return computed("aten::sum", {reads(gradient)}, std::move(sum));
   }
+  const bool is_in_parts = gradient.elements * dtype_bytes(gradient.dtype) > 2 * kGiB;
+  const Tensor so_far = temporary(is_in_parts && sum.dtype != Dtype::f32 ? sum.elements : 0, Dtype::f32, "sums so far");
   return computed("aten::sum", {reads(gradient)}, std::move(sum));
 }
 

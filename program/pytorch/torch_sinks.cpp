@@ -48,11 +48,15 @@ Tensor Torch::joined_with_sinks(const Tensor& x, std::int64_t width, int paramet
   sinks.elements = x.elements / width;
   sinks.dtype = parameters_.at(static_cast<std::size_t>(parameter)).dtype;
   sinks.is_view = true;
-  sinks =
-      record(std::move(sinks), {edge_to(parameter, heads)}, {}, [this, heads](Tensor& g, const std::vector<Tensor>&) {
-        Tensor sum = heap_.make(heads, g.dtype, Category::gradients, "sum of sinks");
-        return std::vector<Tensor>{computed("aten::sum", {reads(g)}, std::move(sum))};
-      });
+  sinks = record(std::move(sinks), {edge_to(parameter, heads)}, {},
+                 [this, heads, width](Tensor& g, const std::vector<Tensor>&) {
+                   Tensor sum = heap_.make(heads, g.dtype, Category::gradients, "sum of sinks");
+                   // Its numbers are a row's length from each other (sum_to).
+                   const Bytes span = checked_mul(g.elements - 1, width + 1) * dtype_bytes(g.dtype);
+                   const bool is_in_parts = span >= 2 * kGiB && g.dtype != Dtype::f32;
+                   const Tensor so_far = temporary(is_in_parts ? heads : 0, Dtype::f32, "sums so far");
+                   return std::vector<Tensor>{computed("aten::sum", {reads(g)}, std::move(sum))};
+                 });
   Tensor both = value(checked_add(x.elements, sinks.elements), wider(x.dtype, sinks.dtype), "cat");
   const bool x_wants = x.wants_gradient, sinks_want = sinks.wants_gradient;
   return record(computed("aten::cat", {reads(x), reads_parameter(parameter)}, std::move(both)),

@@ -116,7 +116,7 @@ TEST_CASE("what the Trainer's experts have no rules for is named") {
   };
   CHECK(refusal(mixture(), {}).empty());
   CHECK(names(refusal(mixture(), {{"method", "lora"}}), "experts with --method lora"));
-  CHECK(names(refusal(gpt_oss(), {{"method", "qlora"}}), "experts with --method qlora"));
+  CHECK(names(refusal(gpt_oss(), {{"method", "qlora"}, {"attention", "auto"}}), "experts with --method qlora"));
   CHECK(refusal(gpt_oss(), {{"method", "lora"}, {"attention", "auto"}}).empty());
   CHECK(names(refusal(gpt_oss(), {}), "--attention flash of a model with attention sinks"));
   CHECK(refusal(gpt_oss(), {{"attention", "auto"}}).empty());
