@@ -36,10 +36,8 @@ program::Program sft_zero_program(const SftSettings& settings, const std::string
   const Cluster cluster = parse_cluster(gpus);
   const Job job = sft_zero_job(stack, settings, cluster);
   require_rules(job, cluster);
-  return program::make_program({.graph = training_graph(testing::small_llama(), job),
-                                .job = job,
-                                .device = cluster.card.device,
-                                .coords = {}});
+  return program::make_program(
+      {.graph = training_graph(testing::small_llama(), job), .job = job, .device = cluster.card.device, .coords = {}});
 }
 
 /// Of the first buffer whose label is this one; 0: there is none.
@@ -100,7 +98,8 @@ TEST_CASE("adapters under ZeRO-3 have the base's type with SFTTrainer, where the
 TEST_CASE("what SFTTrainer with DeepSpeed has no rules for is refused by name") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
-           {"method", "qlora", "--method qlora with --runtime deepspeed and --modeling trl (--method lora is; with --stack trl qlora is)"},
+           {"method", "qlora",
+            "--method qlora with --runtime deepspeed and --modeling trl (--method lora is; with --stack trl qlora is)"},
            {"precision", "fp32", "--precision fp32 with --runtime deepspeed"},
            {"loss", "chunked:4", "--loss chunked:4"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"}}) {
