@@ -117,8 +117,9 @@ Precision precision_on(const Job& job, std::string_view name) {
   Precision precision = precision_named(name);
   const bool is_accelerate = is_fsdp(job.runtime) && uses_accelerate(job);
   if (is_accelerate || job.runtime == Runtime::deepspeed) precision.reduce = precision.compute;
-  // sft_trainer.py: __init__ converts adapters over 4 bits.
-  if (has_trl(job) && job.method == Method::qlora) precision.storage = precision.state = Dtype::bf16;
+  // sft_trainer.py: __init__ converts adapters over 4 bits. DeepSpeed's partitions are fp32 all the same.
+  const bool converts = has_trl(job) && job.runtime != Runtime::deepspeed;
+  if (converts && job.method == Method::qlora) precision.storage = precision.state = Dtype::bf16;
   return precision;
 }
 

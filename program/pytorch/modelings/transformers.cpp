@@ -302,7 +302,8 @@ Tensor Transformers::run(const LlamaBlock& l, const Tensor& x, const Positions& 
     made.out = torch_.leave(module, std::move(made.out));
     return made;
   });
-  h = after(l, "resid_attn_dropout", std::move(attended.out));
+  h = std::move(attended.out);
+  h = after(l, "resid_attn_dropout", std::move(h));
   if (has_post_norms) h = normed("post_attention_layernorm", h, l.post_attention_norm);
   const Scope scope(heap, l.name);
   h = torch_.add(x, multiplied(h));

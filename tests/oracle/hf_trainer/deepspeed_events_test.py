@@ -12,7 +12,7 @@ import random
 import sys
 import tempfile
 
-from events_test import FOLDER, SMALL, TINY, Case, config_file, counted_events, libraries, rehearsed_events  # which puts the folder above on the path
+from events_test import FOLDER, QLORA, SMALL, TINY, Case, config_file, counted_events, libraries, rehearsed_events  # which puts the folder above on the path
 from random_test import CARDS, WITHOUT_BF16, failures_of_drawn, sizes
 from recorded import SKIPPED, Comparison, with_libraries
 
@@ -40,6 +40,8 @@ class ZeroCase(Case):
         fields = super().job()
         if self.zero == 3:
             fields |= {"overlap_comm": "off" if self.serial else "on"} | ({"zero3_sizes": self.sizes} if self.sizes else {})
+        if self.quantization != "none":  # whatever the base is prepared in
+            fields["frozen_dtype"] = self.precision.removesuffix("-mixed")
         return fields
 
 
@@ -100,6 +102,10 @@ FEW = [
     ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=4, sizes=AT_ONCE, bucket=0, accumulation=2, checkpointing="full"),
     ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=64, bucket=10_000),  # less than an adapter
     ZeroCase(**SMALL, lora_rank=8, zero=3, ranks=3, serial=True, offload="params", family="qwen2", tied=True, sizes="auto", bucket=0, accumulation=2, checkpointing="full", attention="auto"),
+    # Bases in 4 bits, whose codes are whole on each rank.
+    ZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, zero=2, ranks=2, bucket=3000),
+    ZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=2, ranks=4, checkpointing="full", accumulation=2),
+    ZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "quantization": "nf4"}, family="qwen2", zero=1, ranks=1, checkpointing="full", lora_dropout=0.1, tied=True),
     ZeroCase(**TINY, zero=2, ranks=3, overlap=True, offload="optimizer", bucket=30_000, accumulation=2),
 ]
 MORE = [
@@ -135,6 +141,8 @@ MORE += [ZeroCase(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, at
 
 
 MORE += [
+    ZeroCase(**{**SMALL, "sequence": 1601}, **QLORA, zero=2, ranks=3, checkpointing="full", offload="optimizer"),
+    ZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=1, ranks=8, precision="fp16-mixed"),
     ZeroCase(**TINY, lora_rank=4, zero=2, ranks=2, optimizer="adamw:deepspeed", overlap=True, bucket=3000, tied=True, clip=False),
     ZeroCase(**TINY, lora_rank=4, zero=1, ranks=2, offload="optimizer", overlap=True, bucket=3000, accumulation=2),
     ZeroCase(**SMALL, lora_rank=16, zero=2, ranks=8, checkpointing="full", lora_dropout=0.05, attention="auto", accumulation=2),
@@ -224,8 +232,8 @@ def other_bucket(case):
 
 
 DEEPSPEED = Comparison(
-    script=FOLDER / "deepspeed_events_test.py", case_type=ZeroCase, libraries=["deepspeed", "transformers", "torch", "accelerate", "peft"], are_optional=True, few=FEW, more=MORE,
-    warm=lambda: libraries("torch", "transformers", "accelerate", "peft"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
+    script=FOLDER / "deepspeed_events_test.py", case_type=ZeroCase, libraries=["deepspeed", "transformers", "torch", "accelerate", "peft", "bitsandbytes"], are_optional=True, few=FEW, more=MORE,
+    warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
 
 
 def main(what, *numbers):

@@ -175,6 +175,10 @@ TEST_CASE("what is frozen under adapters is in no flat tensor, and a rank's part
     CHECK(partitions == 1);
   }
   CHECK_NOTHROW(require_rules(asked({{"method", "lora"}, {"frozen_dtype", "bf16"}}, two), two));
+  const Job of_4_bits = asked({{"method", "qlora"}}, two);
+  CHECK_NOTHROW(require_rules(of_4_bits, two));
+  CHECK(of_4_bits.quantization == "nf4-double");
+  CHECK(of_4_bits.frozen_dtype.value_or(Dtype::bf16) == Dtype::bf16);  // converted, whatever they are prepared in
   CHECK_THROWS_WITH_AS(require_rules(asked({{"method", "lora"}, {"frozen_dtype", "fp32"}}, two), two),
                        doctest::Contains("DeepSpeed converts frozen weights to bf16"), NotModelled);
 }
