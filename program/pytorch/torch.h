@@ -369,7 +369,7 @@ class Torch final : public Backend {
   Scores folded_scores(const Tensor& h, const OutputWeights& by, Dtype dtype, ScoresWanted wanted, Tensor& log_sum);
   std::vector<Tensor> score_gradients(const Tensor& h, const OutputWeights& by, Dtype dtype);
   void multiply_tile(Accesses accesses, const WorkShape& shape, Dtype dtype);
-  void fold_tile(const char* name, const Tensor& tile, std::int64_t elements);
+  void fold_tile(const char* name, const Tensor& tile, std::int64_t elements, Accesses into = {});
   Tensor embedding_gradient(const Tensor& gradient, const Tensor& ids, std::int64_t rows, std::int64_t width);
 
   Heap heap_;

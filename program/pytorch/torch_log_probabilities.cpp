@@ -143,8 +143,9 @@ void Torch::multiply_tile(Accesses accesses, const WorkShape& shape, Dtype dtype
              .shape = shape});
 }
 
-void Torch::fold_tile(const char* name, const Tensor& tile, std::int64_t elements) {
-  heap_.run(name, {changes(tile)}, {.bytes = static_cast<double>((elements * dtype_bytes(tile.dtype)).n)});
+void Torch::fold_tile(const char* name, const Tensor& tile, std::int64_t elements, Accesses into) {
+  into.push_back(changes(tile));
+  heap_.run(name, into, {.bytes = static_cast<double>((elements * dtype_bytes(tile.dtype)).n)});
 }
 
 Tensor Torch::tile_of_logits(std::int64_t rows, Dtype dtype) {
@@ -158,7 +159,11 @@ Torch::Scores Torch::folded_scores(const Tensor& h, const OutputWeights& by, Dty
   const auto numbers = [&](const char* what) { return value(rows, Dtype::f32, what); };
   const auto flags = [&](const char* what) { return value(rows, Dtype::u8, what); };
   std::array<Tensor, 7> statistics;
-  for (Tensor& one : statistics) one = numbers("statistics of the logits");
+  Accesses folded;
+  for (Tensor& one : statistics) {
+    one = computed("aten::full", {}, numbers("statistics of the logits"));
+    folded.push_back(changes(one));
+  }
   const auto& [most, sum, weighted_sum, squares, total, most_before, of_label] = statistics;
   const Tensor tile = tile_of_logits(rows, dtype);
   Tensor part;
@@ -170,7 +175,7 @@ Torch::Scores Torch::folded_scores(const Tensor& h, const OutputWeights& by, Dty
           const program::Access factor = weights.storage ? reads(weights) : reads_parameter(by.parameter);
           multiply_tile({reads(part), factor, writes(tile)}, {tokens, columns, by.width}, dtype);
         }
-        fold_tile("trl::forward_kernel", tile, tokens * columns);
+        fold_tile("trl::forward_kernel", tile, tokens * columns, folded);
       });
   Scores scores;
   {
@@ -199,9 +204,9 @@ std::vector<Tensor> Torch::score_gradients(const Tensor& h, const OutputWeights&
     const Category category = of == weights_dtype ? Category::gradients : Category::temporaries;
     return heap_.make(checked_mul(by.width, by.outputs), of, category, what);
   };
-  const Tensor of_h = value(h.elements, Dtype::f32, "input gradient in fp32");
+  const Tensor of_h = computed("aten::zeros", {}, value(h.elements, Dtype::f32, "input gradient in fp32"));
   Tensor of_weights;
-  if (weights_want) of_weights = of_dtype(Dtype::f32, "weight gradient in fp32");
+  if (weights_want) of_weights = computed("aten::zeros", {}, of_dtype(Dtype::f32, "weight gradient in fp32"));
   const Tensor tile = tile_of_logits(rows, dtype);
   Tensor part, weights;
   walk_tiles(

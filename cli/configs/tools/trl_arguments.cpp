@@ -23,7 +23,8 @@ void read_nested(const Setting& setting, Draft& draft) {
 /// max_length: null is no limit, and is as if it weren't there.
 void read_length(const Setting& setting, Draft& draft) { read_count<kSeqLen>(setting, draft); }
 
-constexpr std::string_view kDpoAlone = "a trainer of preferences has it; DPOTrainer's is \"trl dpo\", or a file with f_divergence_type: reverse_kl";
+constexpr std::string_view kDpoAlone =
+    "a trainer of preferences has it; DPOTrainer's is \"trl dpo\", or a file with f_divergence_type: reverse_kl";
 
 void read_loss_type(const Setting& setting, Draft& draft) {
   if (draft.is(fact::kLibrary, "trl-dpo")) {
