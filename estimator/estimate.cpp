@@ -162,6 +162,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (graph.masked_lm && has_trainer(e.job)) {
     e.assumptions.emplace_back("AutoModelForMaskedLM, on rows without padding and without token_type_ids");
   }
+  if (e.job.modeling == Modeling::trl_dpo) e.assumptions.emplace_back("a batch of N is N pairs: 2 N full rows");
   if (!spec.quantization.empty()) {
     e.assumptions.push_back(fmt::format("weights are {} as trained, not {} as stored",
                                         dtype_name(e.job.precision.storage), spec.quantization));

@@ -113,7 +113,7 @@ struct Job {
 /// runtime/zero/config.py: overlap_comm_valid).
 bool overlaps_reductions(const Job& job);
 
-/// Whether one of TRL's trainers trains: SFTTrainer, or DPOTrainer, of whose pairs a micro-batch of N has N.
+/// Whether one of TRL's trainers trains: SFTTrainer, or DPOTrainer, whose micro-batch of N is N pairs of rows.
 inline bool has_trl(const Job& job) { return job.modeling == Modeling::trl || job.modeling == Modeling::trl_dpo; }
 
 /// Whether transformers' Trainer trains, or one of TRL's, which are made from it.

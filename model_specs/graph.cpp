@@ -52,7 +52,8 @@ Graph build_graph(const ModelSpec& spec, const LossOptions& loss) {
   }
   if (!spec.graph_lacks.empty()) throw NotModelled(spec.graph_lacks);
   // MXFP4 is trained as the bf16 that transformers' Mxfp4Config(dequantize=True) makes of it.
-  if (!spec.quantization.empty() && spec.quantization != "mxfp4") {
+  const bool is_dequantized = spec.quantization == "mxfp4" && spec.model_type == "gpt_oss";
+  if (!spec.quantization.empty() && !is_dequantized) {
     throw NotModelled("training of weights quantized with " + spec.quantization);
   }
   for (const Rope& rope : {spec.rope, spec.local_rope}) {

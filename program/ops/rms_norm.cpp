@@ -17,8 +17,8 @@ std::int64_t partial_rows(std::int64_t rows, std::int64_t width, const Device& d
   return std::min(ceil_div(rows, kBlockRows), kMostBlocks / ceil_div(width, kBlockColumns));
 }
 
-// Blocks of the own kernel's backward: two have room on a multiprocessor, and each has several rows, so that its sums
-// take no more than half of what x's gradient takes in 16 bits.
+// Blocks of the own kernel's backward: two have room on a multiprocessor, and each has several rows (from four rows
+// on), so that its sums take no more than half of what x's gradient takes in 16 bits.
 constexpr std::int64_t kBlocksOfMultiprocessor = 2, kRowsOfBlock = 4;
 
 // Gradients go to their places; the weight's is summed over blocks first, unless it is the only one.

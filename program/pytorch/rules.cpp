@@ -92,6 +92,9 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
   }
   require_card(job, cluster);
+  if (has_trl(job) && job.sequence < 2) {
+    throw NotModelled(fmt::format("--modeling {} with --seq-len 1 (no token has a label then)", value("modeling")));
+  }
   for (const JobField& field : job_fields()) {
     const bool is_honoured =
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();

@@ -87,6 +87,7 @@ void write_with_deepspeed(ExportWriter& writer) {
   const Cluster& cluster = writer.plan().cluster;
   std::string launcher = "compute_environment: LOCAL_MACHINE\ndebug: false\n";
   launcher += "deepspeed_config:\n  deepspeed_config_file: ds_config.json\n";
+  if (cluster.nodes > 1) launcher += "  deepspeed_multinode_launcher: standard\n";  // pdsh wants a file of hosts
   if (writer.is("sharding", "full-shard")) launcher += "  zero3_init_flag: true\n";
   launcher += "distributed_type: DEEPSPEED\ndowncast_bf16: 'no'\nmachine_rank: 0\nmain_training_function: main\n";
   launcher += fmt::format("num_machines: {}\nnum_processes: {}\n", cluster.nodes, cluster.cards());

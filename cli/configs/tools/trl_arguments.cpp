@@ -28,7 +28,8 @@ constexpr std::string_view kDpoAlone =
 
 void read_loss_type(const Setting& setting, Draft& draft) {
   if (draft.is(fact::kLibrary, "trl-dpo")) {
-    if (setting.is("sigmoid")) return draft.understand(setting, "DPOTrainer's default");
+    if (setting.texts() == std::vector<std::string>{"sigmoid"})
+      return draft.understand(setting, "DPOTrainer's default");
     return draft.not_modelled(setting, "a loss of DPOTrainer without rules here");
   }
   if (setting.is("chunked_nll")) {
@@ -54,6 +55,15 @@ void read_divergence(const Setting& setting, Draft& draft) {
     draft.understand(setting, "DPOTrainer's default");
   } else {
     draft.not_modelled(setting, "a loss of DPOTrainer without rules here");
+  }
+}
+
+/// DPOTrainer's default, without which adapters and GPT-2 keep masks.
+void read_dropout(const Setting& setting, Draft& draft) {
+  if (draft.is(fact::kLibrary, "trl-dpo") && !setting.flag()) {
+    draft.not_modelled(setting, "DPOTrainer with dropout");
+  } else {
+    draft.ignore(setting, "no memory depends on it");
   }
 }
 
@@ -84,6 +94,7 @@ constexpr std::array kKeys{
     KeyRow{"loss_type", read_loss_type},
     KeyRow{"beta", read_beta},
     KeyRow{"f_divergence_type", read_divergence},
+    KeyRow{"disable_dropout", read_dropout},
     KeyRow{"trl", read_program},
     KeyRow{"packing", read_packing},
     KeyRow{"use_peft", read_use_peft},
@@ -119,10 +130,11 @@ constexpr std::array kOthers{
     UnmodelledKeys{"adapters of parameters that are no linear's", "lora_target_parameters"},
     UnmodelledKeys{"DoRA", "use_dora"},
     UnmodelledKeys{"codes of another kind than NF4", "bnb_4bit_quant_type", "nf4"},
-    UnmodelledKeys{"preference training otherwise than DPOTrainer's defaults (vramfit rehearse of the script has it)",
-                   "precompute_ref_log_probs precompute_ref_batch_size max_prompt_length ref_model_* "
-                   "sync_ref_model rpo_alpha ld_alpha f_alpha_divergence_coef discopop_tau loss_weights use_weighting "
-                   "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
+    UnmodelledKeys{
+        "preference training otherwise than DPOTrainer's defaults (vramfit rehearse of the script has it)",
+        "precompute_ref_log_probs precompute_ref_batch_size max_prompt_length ref_model_init_kwargs "
+        "ref_model_name_or_path ref_adapter_name sync_ref_model rpo_alpha ld_alpha loss_weights use_weighting "
+        "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
     UnmodelledKeys{"only \"vramfit rehearse --recipe trl-grpo\" has training with generation",
                    "num_generations max_completion_length generation_batch_size steps_per_generation use_vllm "
                    "vllm_* num_iterations reward_funcs reward_weights reward_model_name_or_path temperature top_p "
@@ -137,7 +149,8 @@ constexpr std::array kIgnored{
                 "dataset_* datasets streaming test_split_size chat_template_path trust_remote_code "
                 "config_name tokenizer_name train_file validation_file"},
     IgnoredKeys{"no memory depends on it",
-                "model_revision router_aux_loss_coef lora_task_type disable_dropout cache_dir token "
+                "f_alpha_divergence_coef discopop_tau ref_model_mixup_alpha ref_model_sync_steps "
+                "model_revision router_aux_loss_coef lora_task_type cache_dir token "
                 "center_rewards_coefficient accelerate_config"},
 };
 constexpr KeyTable kTable{"TRL's and the Trainer's arguments", kKeys, kOthers, kIgnored};

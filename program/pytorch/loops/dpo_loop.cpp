@@ -2,7 +2,6 @@
 // to the other, whose log-probabilities are compared with those of a reference. Beside adapters, that is the model
 // without them; otherwise a second model.
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "program/pytorch/loops/scored_loop.h"
@@ -16,7 +15,7 @@ namespace {
 /// The second model, whose weights are as the first one's.
 class Reference {
  public:
-  Reference(const LoopParts& parts)
+  explicit Reference(const LoopParts& parts)
       : torch_(parts.torch),
         model_(make_model(parts.graph, parts.job, parts.torch)),
         weights_(parts.torch, parts.graph, parts.job, model_->modules(), "reference") {
@@ -82,14 +81,14 @@ class DpoLoop final : public ScoredLoop {
     {
       Tensor likelihood;
       {
-        const Tensor scaled = torch().scale(apart);  // beta
+        const Tensor scaled = torch().scale(apart);  // by DPOConfig's beta
         likelihood = torch().log_sigmoid(scaled);
       }
       of_pairs = torch().negative(likelihood);
     }
     {
       const Tensor weighted = torch().scale(torch().mean(of_pairs));
-      loss = torch().add_scalar(weighted);  // to 0
+      loss = torch().add_scalar(weighted);  // Python's sum over kinds of loss begins with 0
     }
     log_metrics(inputs, outputs, own, {detached(preferred), detached(rejected)});
     return loss;

@@ -23,13 +23,13 @@ ScoredLoop::Outputs ScoredLoop::forward_with_scores(const Wrapped& wrapped, cons
   {
     const Torch::Scores scores =
         scores_of(wrapped.model.output_layer(), hidden, inputs.labels, outputs.mask, weights, wanted);
-    const auto scattered = [&](const Tensor& of_labels) {
-      return of_labels.storage ? torch().scattered(of_labels, outputs.mask) : Tensor{};
+    const auto scattered = [&](const Tensor& of_labels, bool is_wanted = true) {
+      return is_wanted ? torch().scattered(of_labels, outputs.mask) : Tensor{};
     };
     outputs.scores.log_probabilities = scattered(scores.log_probabilities);
-    outputs.scores.entropy = scattered(scores.entropy);
-    outputs.scores.mean_logits = scattered(scores.mean_logits);
-    outputs.scores.is_top = scattered(scores.is_top);
+    outputs.scores.entropy = scattered(scores.entropy, wanted.entropy);
+    outputs.scores.mean_logits = scattered(scores.mean_logits, wanted.mean_logits);
+    outputs.scores.is_top = scattered(scores.is_top, wanted.is_top);
   }
   add_own_loss(outputs);
   if (!outputs.scores.log_probabilities.wants_gradient) outputs.divisor = {};  // to which no node leads

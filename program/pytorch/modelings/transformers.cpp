@@ -19,8 +19,7 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       is_scored_(has_trl(job)),
       llama_(llama_graph(graph, job)),
-      // The library has no other code for capped scores, and so picks it for Gemma 2;
-      // and for sinks, gpt-oss.
+      // The library has no other code for capped scores (Gemma 2) or for sinks (gpt-oss), and picks it there.
       is_eager_(llama_.style.caps_scores || llama_.style.has_sinks || job.attention == Attention::math),
       hidden_dtype_(hidden_dtype(graph, job, llama_.embedding)),
       scale_dtype_(scale_dtype(graph, job, llama_)) {

@@ -108,6 +108,27 @@ TEST_CASE("codes of TRL's QLoRA are bytes unless it says otherwise, which FSDP l
   CHECK(says(imported("bnb_4bit_quant_storage: float32\n").unmodelled, "", "FSDP2 would cast for its gathers"));
 }
 
+TEST_CASE("DPOTrainer's own defaults are read, and what changes its memory is not modelled") {
+  const TemporaryDirectory place;
+  const std::string fsdp = place.write("fsdp.yaml", kFsdp);
+  const auto imported = [&](const std::string& more) {
+    const std::string dpo =
+        "model_name_or_path: org/model\nuse_peft: true\nmax_length: 512\noutput_dir: o\nf_divergence_type: "
+        "reverse_kl\n";
+    return import_configs({place.write("dpo.yaml", dpo + more), fsdp});
+  };
+  const ImportedJob usual = imported(
+      "loss_type: [sigmoid]\nf_alpha_divergence_coef: 0.5\nref_model_sync_steps: 512\ndisable_dropout: true\n"
+      "sync_ref_model: false\n");
+  CHECK(usual.stack == "trl-dpo");
+  CHECK(usual.unmodelled.empty());
+  for (const char* const more : {"loss_type: [sigmoid, sft]\n", "disable_dropout: false\n", "sync_ref_model: true\n",
+                                 "precompute_ref_log_probs: true\n", "load_in_4bit: true\n"}) {
+    CAPTURE(more);
+    CHECK(!imported(more).unmodelled.empty());
+  }
+}
+
 TEST_CASE("a key of FSDP that is left empty isn't given") {
   const TemporaryDirectory place;
   const auto imported = [&](const std::string& limit) {
