@@ -65,7 +65,7 @@ std::string_view library_of(const ConfigNode& root) {
 
 void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   if (!draft.has(fact::kLibrary)) {
-    const std::string_view library = library_of(root);
+    const std::string library{library_of(root)};
     draft.assume(fact::kLibrary, library, library == "transformers" ? "" : "by TRL's own arguments");
   }
   read_arguments(root, file, trl_arguments(), draft);

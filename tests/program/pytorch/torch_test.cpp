@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "job/quantization.h"
+#include "program/pytorch/autocast.h"
 #include "program/pytorch/checkpoint.h"
 #include "program/pytorch/torch.h"
 #include "tests/support/devices.h"
