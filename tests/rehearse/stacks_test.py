@@ -83,7 +83,8 @@ class Stacks(unittest.TestCase):
                     self.assertIn(" ".join(pair), " ".join(words))
         self.assertIn("your own script answers it: ", estimate("--stack", "trl", "--wrap", "none").stdout)
         # Preference training; DPO on several GPUs too, GRPO's recipe is for one.
-        self.refused("TRL's trainer of it is --stack trl-dpo, which is rehearsed with --exact", estimate("--method", "dpo"), 1)
+        self.refused("TRL's trainer of it is --stack trl-dpo\n", estimate("--method", "dpo"), 1)
+        self.refused("TRL's trainer of it is --stack trl-grpo, which is rehearsed with --exact", estimate("--method", "grpo"), 1)
         self.assertIn("vramfit rehearse --recipe trl-dpo ", estimate("--stack", "trl-dpo", gpus="2xL4").stdout)
         self.assertIn("vramfit rehearse --recipe trl-grpo ", estimate("--stack", "trl-grpo").stdout)
         self.refused("--stack trl-grpo on several GPUs (recipe trl-grpo is for one)", estimate("--stack", "trl-grpo", "--exact", gpus="2xL4"), 1)
