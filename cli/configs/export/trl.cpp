@@ -81,7 +81,15 @@ void write(ExportWriter& writer) {
   add_files(writer, accelerate_yaml(writer, false), text);
 }
 
+/// deepspeed/runtime/engine.py: _configure_distributed_model
+void require_frozen_dtype(const ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  if (job.method == Method::full || job.frozen_dtype.value_or(job.precision.compute) == job.precision.compute) return;
+  writer.refuse("frozen_dtype", "DeepSpeed converts frozen weights to the dtype that is computed in");
+}
+
 void write_with_deepspeed(ExportWriter& writer) {
+  require_frozen_dtype(writer);
   const std::string text = argument_lines(writer), json = deepspeed_json(writer);
   writer.add_file("ds_config.json", json);
   const Cluster& cluster = writer.plan().cluster;

@@ -78,14 +78,16 @@ TEST_CASE("what is recorded is sound") {
   for (const std::vector<Field>& fields : {std::vector<Field>{},
                                            {{"checkpointing", "none"}, {"micro_batch", "2"}, {"grad_accum", "3"}},
                                            {{"method", "lora"}}}) {
-    CHECK(program::fault_of(program_of(dpo_job(fields))) == std::nullopt);
+    const auto fault = program::fault_of(program_of(dpo_job(fields)));
+    CHECK_MESSAGE(!fault, fault.value_or(""));
   }
   for (const char* const sharding : {"full-shard", "no-shard"}) {
     const std::string cluster = "4xH100-80GB";
     std::vector<Field> fields{{"method", "lora"}, {"sharding", sharding}};
     if (sharding == std::string("no-shard")) fields.push_back({"runtime", "pytorch"});
     CAPTURE(sharding);
-    CHECK(program::fault_of(program_of(dpo_job(fields, cluster), cluster)) == std::nullopt);
+    const auto fault = program::fault_of(program_of(dpo_job(fields, cluster), cluster));
+    CHECK_MESSAGE(!fault, fault.value_or(""));
   }
 }
 
