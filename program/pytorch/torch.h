@@ -364,10 +364,10 @@ class Torch final : public Backend {
   Tensor indexed(const Tensor& x, const Tensor& mask, std::string_view what);
   Tensor put_rows(const Tensor& gradient, const Tensor& mask);
   Tensor part_in(const Tensor& x, std::int64_t elements, Dtype dtype);
-  Tensor weights_in(int parameter, std::int64_t elements, Dtype dtype);
+  Tensor weights_in(const OutputWeights& by, std::int64_t columns, Dtype dtype, program::Access weights);
   Tensor tile_of_logits(std::int64_t rows, Dtype dtype);
   Scores folded_scores(const Tensor& h, const OutputWeights& by, Dtype dtype, ScoresWanted wanted, Tensor& log_sum);
-  std::vector<Tensor> score_gradients(const Tensor& h, const OutputWeights& by, Dtype dtype);
+  std::vector<Tensor> score_gradients(const Tensor& h, const OutputWeights& by, Dtype dtype, const Tensor& held);
   void multiply_tile(Accesses accesses, const WorkShape& shape, Dtype dtype);
   void fold_tile(const char* name, const Tensor& tile, std::int64_t elements, Accesses into = {});
   Tensor embedding_gradient(const Tensor& gradient, const Tensor& ids, std::int64_t rows, std::int64_t width);

@@ -124,10 +124,9 @@ Tensor Torch::part_in(const Tensor& x, std::int64_t elements, Dtype dtype) {
 }
 
 /// Of the output layer's weights; nothing where they have that type.
-Tensor Torch::weights_in(int parameter, std::int64_t elements, Dtype dtype) {
-  if (parameters_.at(static_cast<std::size_t>(parameter)).dtype == dtype) return {};
-  return computed("aten::_to_copy", {reads_parameter(parameter)},
-                  temporary(elements, dtype, "weights of a tile, cast"));
+Tensor Torch::weights_in(const OutputWeights& by, std::int64_t columns, Dtype dtype, program::Access weights) {
+  if (parameters_.at(static_cast<std::size_t>(by.parameter)).dtype == dtype) return {};
+  return computed("aten::_to_copy", {weights}, temporary(columns * by.width, dtype, "weights of a tile, cast"));
 }
 
 /// A product of `dtype` within tensors that are larger than its factors.
@@ -171,8 +170,9 @@ Torch::Scores Torch::folded_scores(const Tensor& h, const OutputWeights& by, Dty
       rows, by.outputs, [&](std::int64_t tokens) { part = part_in(h, tokens * by.width, dtype); },
       [&](std::int64_t tokens, std::int64_t columns) {
         {
-          const Tensor weights = weights_in(by.parameter, columns * by.width, dtype);
-          const program::Access factor = weights.storage ? reads(weights) : reads_parameter(by.parameter);
+          const program::Access whole = reads_parameter(by.parameter);
+          const Tensor weights = weights_in(by, columns, dtype, whole);
+          const program::Access factor = weights.storage ? reads(weights) : whole;
           multiply_tile({reads(part), factor, writes(tile)}, {tokens, columns, by.width}, dtype);
         }
         fold_tile("trl::forward_kernel", tile, tokens * columns, folded);
@@ -196,7 +196,9 @@ Torch::Scores Torch::folded_scores(const Tensor& h, const OutputWeights& by, Dty
 }
 
 /// ChunkedLogProbFunction.backward: gradients of the weights and of h, which are summed in fp32.
-std::vector<Tensor> Torch::score_gradients(const Tensor& h, const OutputWeights& by, Dtype dtype) {
+std::vector<Tensor> Torch::score_gradients(const Tensor& h, const OutputWeights& by, Dtype dtype, const Tensor& held) {
+  // What was gathered alone may have been gathered again since, for another forward.
+  const program::Access whole = held.storage ? reads(held) : reads_parameter(by.parameter);
   const std::int64_t rows = h.elements / by.width;
   const bool weights_want = is_trained(by.parameter);
   const Dtype weights_dtype = parameters_.at(static_cast<std::size_t>(by.parameter)).dtype;
@@ -212,8 +214,8 @@ std::vector<Tensor> Torch::score_gradients(const Tensor& h, const OutputWeights&
   walk_tiles(
       rows, by.outputs, [&](std::int64_t tokens) { part = part_in(h, tokens * by.width, dtype); },
       [&](std::int64_t tokens, std::int64_t columns) {
-        weights = weights_in(by.parameter, columns * by.width, dtype);
-        const program::Access factor = weights.storage ? reads(weights) : reads_parameter(by.parameter);
+        weights = weights_in(by, columns, dtype, whole);
+        const program::Access factor = weights.storage ? reads(weights) : whole;
         multiply_tile({reads(part), factor, writes(tile)}, {tokens, columns, by.width}, dtype);
         fold_tile("trl::backward_kernel", tile, 2 * tokens * columns);
         multiply_tile({reads(tile), factor, changes(of_h)}, {tokens, by.width, columns}, dtype);
@@ -237,9 +239,10 @@ Torch::Scores Torch::label_scores(const Tensor& h, const Tensor& labels, const O
   std::vector<Saved> saved{save(h), save(labels), save(log_sum), save(wanted.entropy ? scores.entropy : log_sum),
                            save(held)};
   Tensor& first = scores.log_probabilities;
-  first = record(
-      std::move(first), {edge_to(by.parameter, checked_mul(by.width, by.outputs)), edge_to(h)}, std::move(saved),
-      [this, by, dtype](Tensor&, const std::vector<Tensor>& kept) { return score_gradients(kept[0], by, dtype); });
+  first = record(std::move(first), {edge_to(by.parameter, checked_mul(by.width, by.outputs)), edge_to(h)},
+                 std::move(saved), [this, by, dtype](Tensor&, const std::vector<Tensor>& kept) {
+                   return score_gradients(kept[0], by, dtype, kept[4]);
+                 });
   if (first.made_by != nullptr) first.made_by->parameters_first = true;
   return scores;
 }
