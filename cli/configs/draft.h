@@ -117,4 +117,9 @@ class Draft {
   std::vector<Finding> references_;
 };
 
+/// Whether one of TRL's trainers trains, as far as files say.
+inline bool is_trl(const Draft& draft) {
+  return draft.is(fact::kLibrary, "trl") || draft.is(fact::kLibrary, "trl-dpo");
+}
+
 }  // namespace vramfit

@@ -133,8 +133,6 @@ void finish_fsdp1(Draft& draft) {
   if (draft.is(fact::kLimitsGathers, "off")) draft.not_modelled("FSDP1 without limit_all_gathers");
 }
 
-bool is_trl(const Draft& draft) { return draft.is(fact::kLibrary, "trl") || draft.is(fact::kLibrary, "trl-dpo"); }
-
 /// trl/trainer/model_config.py: bnb_4bit_quant_storage, without which bitsandbytes takes bytes.
 void finish_codes(Draft& draft) {
   const bool has_trls_default = is_trl(draft) && draft.is(fact::kBits, "4") && !draft.has(fact::kCodesDtype);

@@ -55,10 +55,7 @@ ReduceScratch scratch_of(const Reduction& r, const Device& device) {
 
 }  // namespace
 
-ReduceScratch sum_over_all(std::int64_t elements, const Device& device) {
-  if (elements == 0) return {};
-  return scratch_of({.inputs = elements}, device);
-}
+ReduceScratch sum_over_all(std::int64_t elements, const Device& device) { return sum_of_each_row(1, elements, device); }
 
 ReduceScratch sum_of_each_row(std::int64_t rows, std::int64_t width, const Device& device) {
   if (rows == 0 || width == 0) return {};

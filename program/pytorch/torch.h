@@ -152,10 +152,6 @@ class Torch final : public Backend {
   Tensor sum_of_rows(const Tensor& x, std::int64_t width);
   /// x[..., -n:], of which there are n: a view, whose gradient is copied into one for x.
   Tensor seen_as_slice(const Tensor& x);
-  /// a - b; only a may want a gradient, or both.
-  Tensor difference(const Tensor& a, const Tensor& b);
-  /// Of a handful of elements, into one.
-  Tensor mean(const Tensor& x);
   Tensor log_sigmoid(const Tensor& x) { return by_element(x, "log_sigmoid"); }
   /// x[mask] where all of the mask's flags are set, which is as large as x, and has no gradient.
   Tensor chosen_elements(const Tensor& x, const Tensor& mask);
@@ -360,6 +356,7 @@ class Torch final : public Backend {
   Tensor math_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape);
   Tensor mask_as_numbers(const Tensor& mask, const AttentionShape& shape, Dtype dtype, AttentionKernel kernel);
   Tensor causal_numbers(std::int64_t sequence, Dtype dtype);
+  Tensor summed(const Tensor& x, std::int64_t rows, std::string_view what);
   Tensor positions_of(const Tensor& mask);
   Tensor indexed(const Tensor& x, const Tensor& mask, std::string_view what);
   Tensor put_rows(const Tensor& gradient, const Tensor& mask);

@@ -28,9 +28,11 @@ void walk_tiles(std::int64_t rows, std::int64_t outputs, const OfTokens& begin_t
 
 }  // namespace
 
-Tensor Torch::sum(const Tensor& x) {
-  Tensor total = value(1, x.dtype, "sum");
-  const ReduceScratch scratch = sum_over_all(x.elements, device_);  // of numbers of 4 bytes
+Tensor Torch::sum(const Tensor& x) { return summed(x, 1, "sum"); }
+
+Tensor Torch::summed(const Tensor& x, std::int64_t rows, std::string_view what) {
+  Tensor total = value(rows, x.dtype, what);
+  const ReduceScratch scratch = sum_of_each_row(rows, x.elements / rows, device_);  // of numbers of 4 bytes
   const std::int64_t width = x.dtype == Dtype::i64 ? 2 : 1;
   const Tensor partials = temporary(width * scratch.partials.n, Dtype::u8, "partial sums");
   const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");

@@ -69,7 +69,7 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
     draft.assume(fact::kLibrary, library, library == "transformers" ? "" : "by TRL's own arguments");
   }
   read_arguments(root, file, trl_arguments(), draft);
-  if (draft.is(fact::kLibrary, "trl") || draft.is(fact::kLibrary, "trl-dpo")) assume_trl(draft);
+  if (is_trl(draft)) assume_trl(draft);
   draft.assume("micro_batch", "8", "the Trainer's default");
   draft.assume("grad_accum", "1", "the Trainer's default");
   draft.assume("optimizer", "adamw:fused", "the Trainer's default");

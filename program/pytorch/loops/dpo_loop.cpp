@@ -48,6 +48,8 @@ class DpoLoop final : public ScoredLoop {
   }
 
  private:
+  static constexpr Torch::ScoresWanted kAllScores{.entropy = true, .mean_logits = true, .is_top = true};
+
   /// Beside the loss, what is kept for the log until it is returned.
   struct LogProbabilities {
     Tensor of_rows;
@@ -68,15 +70,14 @@ class DpoLoop final : public ScoredLoop {
   Tensor computed_loss(const Inputs& inputs) {
     const Tensor labels = masked_labels(inputs);
     const Inputs seen{.ids = inputs.ids, .mask = inputs.mask, .labels = labels};
-    const Outputs outputs = returned(forward_with_scores({parts_.model, parts_.wrapper}, seen,
-                                                         {.entropy = true, .mean_logits = true, .is_top = true}));
+    const Outputs outputs = returned(forward_with_scores({parts_.model, parts_.wrapper}, seen, kAllScores));
     const Scope scope(heap(), "loss");
     const LogProbabilities own = summed(outputs);
     const Outputs of_reference = reference(seen);
     const LogProbabilities other = summed(of_reference);
-    const Tensor preferred = torch().difference(own.halves[0], other.halves[0]);
-    const Tensor rejected = torch().difference(own.halves[1], other.halves[1]);
-    const Tensor apart = torch().difference(preferred, rejected);
+    const Tensor preferred = torch().minus(own.halves[0], other.halves[0]);
+    const Tensor rejected = torch().minus(own.halves[1], other.halves[1]);
+    const Tensor apart = torch().minus(preferred, rejected);
     Tensor loss, of_pairs;
     {
       Tensor likelihood;
@@ -87,7 +88,7 @@ class DpoLoop final : public ScoredLoop {
       of_pairs = torch().negative(likelihood);
     }
     {
-      const Tensor weighted = torch().scale(torch().mean(of_pairs));
+      const Tensor weighted = torch().scale(torch().mean_of_rows(of_pairs, of_pairs.elements));
       loss = torch().add_scalar(weighted);  // Python's sum over kinds of loss begins with 0
     }
     log_metrics(inputs, outputs, own, {detached(preferred), detached(rejected)});
@@ -115,8 +116,7 @@ class DpoLoop final : public ScoredLoop {
     if (reference_ == nullptr) {
       parts_.model.use_adapters(false);
       Wrapper& wrapper = is_sharded() ? parts_.wrapper : *unwrapped_;
-      outputs = forward_with_scores({parts_.model, wrapper, false}, inputs,
-                                    {.entropy = true, .mean_logits = true, .is_top = true});
+      outputs = forward_with_scores({parts_.model, wrapper, false}, inputs, kAllScores);
       if (is_sharded()) outputs = returned(std::move(outputs));
       parts_.model.use_adapters(true);
     } else {
@@ -129,11 +129,6 @@ class DpoLoop final : public ScoredLoop {
     return outputs;
   }
 
-  /// accelerator.gather_for_metrics(x).sum()
-  Tensor total(Tensor x) {
-    return ranks() > 1 ? summed_over_ranks(std::move(x)) : number("aten::sum", {reads(x)}, x.dtype, "sum over ranks");
-  }
-
   /// accelerator.gather of numbers: x itself where there is one process.
   Tensor gathered(const Tensor& x) { return ranks() == 1 ? x : gathered_from_ranks(x); }
 
@@ -142,12 +137,6 @@ class DpoLoop final : public ScoredLoop {
   /// gather(x).mean().item()
   void log_mean(const Tensor& gathered) {
     const Tensor mean = number("aten::mean", {reads(gathered)}, gathered.dtype, "mean for the log");
-  }
-
-  /// total / count if count > 0 else 0
-  void log_share(const Tensor& sum, const Tensor& count) {
-    { const Tensor flag = number("aten::gt", {reads(count)}, Dtype::u8, "are there tokens"); }
-    const Tensor share = number("aten::div", {reads(sum), reads(count)}, sum.dtype, "mean for the log");
   }
 
   struct Ratios {

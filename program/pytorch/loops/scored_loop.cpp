@@ -83,4 +83,15 @@ ScoredLoop::Outputs ScoredLoop::returned(Outputs outputs) {
   return made;
 }
 
+Tensor ScoredLoop::total(Tensor x) {
+  const bool gathers = ranks() > 1 || parts_.job.runtime == Runtime::deepspeed;
+  return gathers ? summed_over_ranks(std::move(x)) : number("aten::sum", {reads(x)}, x.dtype, "sum over ranks");
+}
+
+void ScoredLoop::log_share(const Tensor& sum, const Tensor& count) {
+  { const Tensor flag = number("aten::gt", {reads(count)}, Dtype::u8, "are there labels"); }
+  const Dtype dtype = sum.dtype == Dtype::i64 ? Dtype::f32 : sum.dtype;
+  const Tensor share = number("aten::div", {reads(sum), reads(count)}, dtype, "mean for the log");
+}
+
 }  // namespace vramfit::eager

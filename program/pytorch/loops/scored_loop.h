@@ -22,6 +22,10 @@ class ScoredLoop : public TrainerLoop {
   /// What the wrappers of the job's own model make of what it returns. FSDP2 converts it. DDP copies it, and where
   /// autograd made it, the copies take its place; their node also leads to what the model's own loss was divided by.
   Outputs returned(Outputs outputs);
+  /// accelerator.gather_for_metrics(x).sum(), which gathers from a single rank of DeepSpeed's, too.
+  Tensor total(Tensor x);
+  /// sum / count if count > 0 else 0, for the log.
+  void log_share(const Tensor& sum, const Tensor& count);
 
  private:
   Torch::Scores scores_of(const Model::OutputLayer& output, const Tensor& hidden, const Tensor& labels,

@@ -29,23 +29,13 @@ class SftLoop : public ScoredLoop {
     return loss;
   }
 
-  /// accelerator.gather_for_metrics(x).sum(), which gathers from a single rank of DeepSpeed's, too.
-  Tensor total(Tensor x) {
-    const bool gathers = ranks() > 1 || parts_.job.runtime == Runtime::deepspeed;
-    return gathers ? summed_over_ranks(std::move(x)) : number("aten::sum", {reads(x)}, x.dtype, "sum over ranks");
-  }
-
   /// Entropy and token accuracy, and how many tokens there were. They live until compute_loss returns, which also lets
   /// go of what the model returned.
   void log_metrics(const Inputs& inputs, const Outputs& outputs) {
     const Tensor valid = total(torch().count_true(outputs.mask));
     const Tensor entropy = total(torch().sum(detached(outputs.scores.entropy)));
     const Tensor correct = total(torch().count_true(outputs.scores.is_top));
-    for (const Tensor& sum : {entropy, correct}) {
-      { const Tensor flag = number("aten::gt", {reads(valid)}, Dtype::u8, "are there labels"); }
-      const Dtype dtype = sum.dtype == Dtype::i64 ? Dtype::f32 : sum.dtype;
-      const Tensor mean = number("aten::div", {reads(sum), reads(valid)}, dtype, "mean for the log");
-    }
+    for (const Tensor& sum : {entropy, correct}) log_share(sum, valid);
     const Tensor tokens = total(torch().sum(inputs.mask));
   }
 };
