@@ -168,8 +168,8 @@ Order play(LedgerPlayer& player, LedgerReplay& replay, Folder* folder, Bytes bel
   return order;
 }
 
-/// From this many on, orders are played beside each other: ten milliseconds or more.
-constexpr std::size_t kManyEvents = 250'000;
+/// From this many on, orders are played beside each other: five milliseconds or more.
+constexpr std::size_t kManyEvents = 100'000;
 
 /// The band of a ledger over all orders of addresses.
 class Band {
@@ -188,9 +188,10 @@ class Band {
   std::optional<RankEstimate> find() {
     std::optional<RankEstimate> band;
     std::size_t played_events = 0;
+    OrdersSeen seen;
     for (std::size_t number = 0; number < orders_.size(); ++number) {
-      if (is_played_enough(placements_[number], played_events)) break;
-      if (number == 1 && orders_.size() * played_events >= kManyEvents) play_ahead(1, likely_orders(played_events));
+      if (seen.wanted() == 0 || is_played_enough(placements_[number], played_events)) break;
+      if (number > 0 && !orders_[number]) play_ahead(number, number + seen.wanted(), played_events / number);
       if (!orders_[number]) orders_[number] = play_order(number);
       const Order& order = *orders_[number];
       played_events += order.events;
@@ -202,21 +203,18 @@ class Band {
         band = order.rank;
       }
       if (order.is_last()) break;
+      seen.add(order.rank->peak_reserved.n);
     }
     return band;
   }
 
  private:
-  /// How many orders will be played, as far as the first tells: it has `events`.
-  std::size_t likely_orders(std::size_t events) const {
-    std::size_t number = 1;
-    while (number < placements_.size() && !is_played_enough(placements_[number], number * events)) ++number;
-    return number;
-  }
-
-  /// The orders from `begin` to `end`, beside each other: each is played for itself. What follows one that is the last
-  /// is left out.
-  void play_ahead(std::size_t begin, std::size_t end) {
+  /// The orders from `begin` to `end`, beside each other where they are long: each is played for itself and has some
+  /// `events`. What follows one that is the last is left out.
+  void play_ahead(std::size_t begin, std::size_t end, std::size_t events) {
+    end = std::min(end, orders_.size());
+    while (end > begin && is_played_enough(placements_[end - 1], (end - 1) * events)) --end;
+    if (end <= begin + 1 || (end - begin) * events < kManyEvents) return;
     std::atomic<std::size_t> last = end;
     in_parallel(end - begin, [&](std::size_t part) {
       const std::size_t number = begin + part;

@@ -53,6 +53,33 @@ inline bool is_played_enough(const Placement& placement, std::size_t events) {
   return placement.order == AddressOrder::shuffled && events >= kMostPlayed;
 }
 
+/// What the orders played so far came to, and whether another is worth its time: few jobs have a band, and in those
+/// that have one the first orders show its ends (docs/allocator.md has the figures).
+class OrdersSeen {
+ public:
+  /// So many orders in a row that show nothing new are enough, which are at least six in all.
+  static constexpr std::size_t kAlike = 4, kFewest = 6;
+
+  /// What an order came to: its peak of reserved bytes, and its retries.
+  void add(std::int64_t reserved, std::int64_t retries = 0) {
+    const bool is_new = played_ == 0 || reserved < least_ || reserved > most_ || retries > retries_;
+    least_ = played_ == 0 ? reserved : std::min(least_, reserved);
+    most_ = std::max(most_, reserved);
+    retries_ = std::max(retries_, retries);
+    alike_ = is_new ? 0 : alike_ + 1;
+    ++played_;
+  }
+
+  /// How many more there must be at least.
+  std::size_t wanted() const {
+    return std::max(kFewest - std::min(kFewest, played_), kAlike - std::min(kAlike, alike_));
+  }
+
+ private:
+  std::size_t played_ = 0, alike_ = 0;  // alike_: at the end, in a row
+  std::int64_t least_ = 0, most_ = 0, retries_ = 0;
+};
+
 struct Playback {
   bool out_of_memory = false;
   bool settled = true;     // every part came to a state that it had been in before

@@ -43,8 +43,9 @@ CapacityReplay replay_at_capacity(const Ledger& ledger, const AllocatorSettings&
   CapacityReplay worst;
   const std::vector<RepeatedPart> parts = repeated_parts(ledger);
   PlayedOrders orders;
+  OrdersSeen seen;
   for (const Placement placement : placements_of(settings, ledger.events.size())) {
-    if (is_played_enough(placement, orders.events)) break;
+    if (seen.wanted() == 0 || is_played_enough(placement, orders.events)) break;
     CardMemory card(total, free_bytes, placement);
     LedgerReplay replay(settings, card);
     const Playback played =
@@ -53,6 +54,7 @@ CapacityReplay replay_at_capacity(const Ledger& ledger, const AllocatorSettings&
     worst.later_retries = std::max(worst.later_retries, played.later_retries);
     worst.out_of_memory = worst.out_of_memory || played.out_of_memory;
     if (worst.out_of_memory || !replay.placement_mattered()) break;
+    seen.add(replay.stats().reserved.peak, played.retries + played.later_retries);
   }
   return worst;
 }
@@ -60,13 +62,15 @@ CapacityReplay replay_at_capacity(const Ledger& ledger, const AllocatorSettings&
 bool fits_without_retries(const Ledger& ledger, const AllocatorSettings& settings, Bytes total, Bytes free_bytes) {
   const std::vector<RepeatedPart> parts = repeated_parts(ledger);
   PlayedOrders orders;
+  OrdersSeen seen;
   for (const Placement placement : placements_of(settings, ledger.events.size())) {
-    if (is_played_enough(placement, orders.events)) break;
+    if (seen.wanted() == 0 || is_played_enough(placement, orders.events)) break;
     CardMemory card(total, free_bytes, placement);
     LedgerReplay replay(settings, card);
     const auto add = [&](const Event& event) { return replay.add(event) && replay.stats().alloc_retries == 0; };
     if (LedgerPlayer(ledger, parts, replay, orders).play(add).out_of_memory) return false;
     if (!replay.placement_mattered()) return true;
+    seen.add(replay.stats().reserved.peak);
   }
   return true;
 }

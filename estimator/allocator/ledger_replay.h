@@ -61,8 +61,8 @@ inline bool LedgerReplay::add(const Event& event) {
 }
 
 /// The placements that a prediction is made over. Expandable segments don't depend on them: one is enough. Otherwise
-/// best fit breaks ties by address, and the band is over ascending and descending addresses and 16 fixed shuffles
-/// (fewer, down to 2, for a ledger of more than 33,000 events, which takes longer).
+/// best fit breaks ties by address, and the band is over ascending and descending addresses and up to 16 fixed shuffles
+/// (as few as 2 for a ledger of more than 33,000 events, which takes longer). OrdersSeen says when enough were played.
 std::vector<Placement> placements_of(const AllocatorSettings& settings, std::size_t events = 0);
 
 struct CapacityReplay {

@@ -224,4 +224,20 @@ TEST_CASE("a job's shortened ledger gives the peaks and retries of all its micro
   CHECK(retried > 5);
 }
 
+TEST_CASE("orders of addresses are played until four in a row show nothing new, and six at least") {
+  OrdersSeen seen;
+  CHECK(seen.wanted() == OrdersSeen::kFewest);
+  for (std::size_t order = 0; order < OrdersSeen::kFewest; ++order) seen.add(100);
+  CHECK(seen.wanted() == 0);
+  const auto more_after = [&](std::int64_t reserved, std::int64_t retries) {
+    OrdersSeen other = seen;
+    other.add(reserved, retries);
+    return other.wanted();
+  };
+  CHECK(more_after(100, 0) == 0);
+  CHECK(more_after(101, 0) == OrdersSeen::kAlike);
+  CHECK(more_after(99, 0) == OrdersSeen::kAlike);
+  CHECK(more_after(100, 1) == OrdersSeen::kAlike);
+}
+
 }  // namespace vramfit

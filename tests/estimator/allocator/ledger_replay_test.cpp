@@ -60,7 +60,7 @@ TEST_CASE("with the native allocator the peaks are those of the worst order of a
     const Ledger ledger =
         random_ledger(random, {.events = 40 + 10 * round, .most = 12, .least = 1, .step = 1, .sizes = 40});
     const RankEstimate rank = fold(ledger, job, kCuda);
-    const Outcome seen = outcome(ledger, {AddressOrder::shuffled, 7});  // one of the 16
+    const Outcome seen = outcome(ledger, {AddressOrder::shuffled, 3});  // one of those that are always played
     CHECK(rank.least_reserved <= Bytes{seen.stats.reserved.peak});
     CHECK(rank.peak_reserved >= Bytes{seen.stats.reserved.peak});
     CHECK(rank.peak_allocated >= Bytes{seen.stats.allocated.peak});
