@@ -129,11 +129,11 @@ def random_job(generator, axes, chosen):
             return ParityJob(**row)
 
 
-def pairwise_cover(axes=None, seed=11, tries=60):
-    """Jobs that have every valid pair between them, with the given axes narrowed; the same ones for the same seed."""
+def pairwise_cover(axes=None, seed=11, tries=60, given=()):
+    """Jobs that have every valid pair between them and those `given`, with the given axes narrowed; the same ones for the same seed."""
     axes = {**AXES, **(axes or {})}
     generator = random.Random(seed)
-    missing, jobs = valid_pairs(axes), []
+    missing, jobs = valid_pairs(axes).difference(*map(pairs_of, given)), []
     while missing:
         a, x, b, y = min(missing, key=repr)
         best = max((random_job(generator, axes, {a: x, b: y}) for _ in range(tries)), key=lambda job: len(pairs_of(job) & missing))

@@ -1,6 +1,8 @@
 """Typical programs of other people are rehearsed: each finishes, and its peaks are those in script_peaks.json, to the byte, however often.
 
 Usage: scripts_test.py CASE REPEATS    (cases: see CASES; `record` instead of a number writes what is rehearsed into script_peaks.json)
+`alone` instead of CASE and REPEATS stands for those that no launcher starts and nothing is compiled for, once: forks of one process that has imported the libraries,
+which takes longer than they do.
 """
 import json
 import os
@@ -9,6 +11,7 @@ import sys
 import tempfile
 
 from hand_counts import RESIDENT_BYTES
+from warm_programs import WarmPrograms
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "scripts")
@@ -30,6 +33,7 @@ CASES = {
     "data-parallel": (2, 2, ["data_parallel.py"]),
     "fully-shard": (4, 4, ["fully_shard.py"]),
 }
+ALONE = [case for case, (cards, _, _) in CASES.items() if cards == 1 and case != "compiled-step"]
 
 
 def command_of(case):
@@ -38,14 +42,17 @@ def command_of(case):
     return cards, [sys.executable, *launcher, os.path.join(FOLDER, script[0]), *script[1:]]
 
 
-def rehearse(arguments, command, environment=None):
+def started(words, **settings):
+    return subprocess.run(words, text=True, capture_output=True, check=False, **settings)
+
+
+def rehearse(arguments, command, environment=None, start=started):
     """The JSON object of one rehearsal, which must end well, and what the program printed."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "report.json")
         # Compiled kernels are kept apart, so that each repetition compiles its own.
         environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": folder, "TRITON_CACHE_DIR": folder, **(environment or {})}
-        done = subprocess.run([VRAMFIT, "rehearse", "-o", report, *arguments, "--", *command], env=environment, text=True,
-                              capture_output=True, timeout=500)
+        done = start([VRAMFIT, "rehearse", "-o", report, *arguments, "--", *command], env=environment, timeout=500)
         if done.returncode != 0:
             sys.exit(f"exit code {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-6000:]}")
         with open(report, encoding="utf-8") as file:
@@ -70,10 +77,10 @@ def record(case, peaks):
         file.write(f'{{\n  "columns": {json.dumps(list(COLUMNS))},\n  "cases": {{\n{lines}\n  }}\n}}\n')
 
 
-def main():
-    case, repeats = sys.argv[1], sys.argv[2]
+def check(case, repeats, start=started):
     cards, command = command_of(case)
-    reports, printed = zip(*(rehearse(["--gpus", f"{cards}xH100-80GB"], command) for _ in range(1 if repeats == "record" else int(repeats))))
+    rehearsals = 1 if repeats == "record" else int(repeats)
+    reports, printed = zip(*(rehearse(["--gpus", f"{cards}xH100-80GB"], command, start=start) for _ in range(rehearsals)))
     first = peaks_of(reports[0])
     assert reports[0]["schema"] == "vramfit/rehearsal@1", reports[0]["schema"]
     assert sorted(first) == list(range(cards)), first
@@ -92,6 +99,14 @@ def main():
     escapes = [escape for process in reports[0]["processes"] for escape in process["escapes"]]
     assert not escapes, escapes
     print(f"{case}: {first[0][0]} in {repeats} rehearsals; {reports[0]['values']}")
+
+
+def main():
+    if sys.argv[1:] != ["alone"]:
+        return check(*sys.argv[1:])
+    with WarmPrograms("torch", "torch._dynamo", "transformers", "torchao.optim") as programs:
+        for case in ALONE:
+            check(case, "1", programs.run)
 
 
 if __name__ == "__main__":
