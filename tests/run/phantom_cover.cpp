@@ -6,6 +6,7 @@
 #include <random>
 
 #include "program/optimizers/optimizers.h"
+#include "tests/run/forks.h"
 #include "tests/support/pairwise.h"
 #include "tests/support/paths.h"
 
@@ -147,21 +148,12 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum) {
 FinishedRun run_on_phantom(const PhantomJob& job, bool all_ranks) {
   const auto directory = std::make_shared<TemporaryDirectory>();
   const std::string place = directory->path().string();
-  std::vector<std::string> arguments{bin_dir() + "/vramfit",
-                                     "run",
-                                     model_path(job.job.family),
-                                     "--device",
-                                     "phantom",
-                                     "--gpus",
-                                     job.gpus,
-                                     "--ranks",
-                                     all_ranks ? "all" : std::to_string(job.rank),
-                                     "--steps",
-                                     "2",
-                                     "--events",
-                                     place + "/events",
-                                     "-o",
-                                     place + "/run.json"};
+  static const TrainForks forks(TrainForks::Cards::phantom);
+  std::vector<std::string> arguments{forks.vramfit(),   "run",     model_path(job.job.family),
+                                     "--device",        "phantom", "--gpus",
+                                     job.gpus,          "--ranks", all_ranks ? "all" : std::to_string(job.rank),
+                                     "--steps",         "2",       "--events",
+                                     place + "/events", "-o",      place + "/run.json"};
   arguments.insert(arguments.end(), job.job.flags.begin(), job.job.flags.end());
   setenv("VRAMFIT_PHANTOM_SET", ("addresses=" + job.addresses).c_str(), 1);
   FinishedRun run = run_program(arguments);

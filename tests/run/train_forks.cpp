@@ -1,5 +1,6 @@
 // vramfit-train for tests of many runs: has LibTorch loaded, which takes longer than a tiny model's training, and plays
 // each vramfit-train as a fork. `train_forks SOCKET` says "ready" and serves train_client.cpp until its stdin ends.
+#include <dlfcn.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -74,6 +76,36 @@ Request read_request(int connection) {
   return request;
 }
 
+/// Variables that stay as they are aren't touched: an audit library, which has a C library of its own, looks where they
+/// were at the start.
+void take_environment(const std::vector<std::string>& environment) {
+  std::map<std::string, std::string> wanted;
+  for (const std::string& entry : environment) {
+    const std::size_t name = entry.find('=');
+    if (name != std::string::npos) wanted[entry.substr(0, name)] = entry.substr(name + 1);
+  }
+  std::vector<std::string> unwanted;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string name(*entry, std::strcspn(*entry, "="));
+    if (!wanted.contains(name)) unwanted.push_back(name);
+  }
+  for (const std::string& name : unwanted) unsetenv(name.c_str());
+  for (const auto& [name, value] : wanted) {
+    const char* const now = std::getenv(name.c_str());
+    if (now == nullptr || value != now) setenv(name.c_str(), value.c_str(), 1);
+  }
+}
+
+/// Under the stand-ins: the fork plays the cards that its own environment names.
+void follow_session() {
+  const char* const library = std::getenv("VRAMFIT_PHANTOM_LIB");
+  if (library == nullptr) return;
+  void* const phantom = dlopen((std::string(library) + "/libvramfit-phantom.so").c_str(), RTLD_LAZY);
+  void* const follow = phantom == nullptr ? nullptr : dlsym(phantom, "vramfit_session_follow");
+  if (follow == nullptr) _exit(1);
+  reinterpret_cast<void (*)()>(follow)();
+}
+
 [[noreturn]] void play(Request request) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (int i = 0; i < kStreams; ++i) {
@@ -81,8 +113,8 @@ Request read_request(int connection) {
     close(request.streams[static_cast<std::size_t>(i)]);
   }
   if (chdir(request.folder.c_str()) != 0) _exit(1);
-  clearenv();
-  for (std::string& entry : request.environment) putenv(entry.data());
+  take_environment(request.environment);
+  follow_session();
   std::vector<char*> argv;
   for (std::string& word : request.words) argv.push_back(word.data());
   argv.push_back(nullptr);

@@ -22,6 +22,7 @@
 #include "program/make_program.h"
 #include "program/readers/bytes.h"
 #include "program/stages/adapters.h"
+#include "tests/run/forks.h"
 #include "tests/support/paths.h"
 
 namespace vramfit::testing {
@@ -32,47 +33,6 @@ std::string read_text(const std::string& path) {
   text << file.rdbuf();
   return text.str();
 }
-
-namespace {
-
-/// A folder with vramfit, and a vramfit-train whose runs are forks of one process (train_forks.cpp) that lives as long
-/// as this one: LibTorch is loaded once, not once a rank.
-class TrainForks {
- public:
-  TrainForks() {
-    namespace fs = std::filesystem;
-    const fs::path folder = directory_.path(), bin = bin_dir();
-    std::error_code other_disk;
-    fs::create_hard_link(bin / "vramfit", folder / "vramfit", other_disk);  // it looks for vramfit-train beside itself
-    if (other_disk) fs::copy_file(bin / "vramfit", folder / "vramfit");
-    fs::create_symlink(fs::absolute(bin / "train_client"), folder / "vramfit-train");
-    const std::string socket = (folder / "socket").string();
-    setenv("VRAMFIT_TRAIN_FORKS", socket.c_str(), 1);
-    // Its stdin ends with this process.
-    const std::string said = (folder / "said").string();
-    server_ =
-        popen(("('" + (bin / "train_forks").string() + "' '" + socket + "' || echo ended) > " + said).c_str(), "we");
-    std::string words;
-    for (int tries = 0; server_ != nullptr && tries < kMostTries && words.empty(); ++tries) {
-      usleep(kMicrosecondsOfTry);
-      words = read_text(said);
-    }
-    if (words != "ready\n") throw std::runtime_error("train_forks doesn't start");
-  }
-  ~TrainForks() {
-    if (server_ != nullptr) pclose(server_);
-  }
-  TrainForks(const TrainForks&) = delete;
-  TrainForks& operator=(const TrainForks&) = delete;
-  std::string vramfit() const { return (directory_.path() / "vramfit").string(); }
-
- private:
-  static constexpr int kMicrosecondsOfTry = 20'000, kMostTries = 30'000;  // ten minutes
-  TemporaryDirectory directory_;
-  std::FILE* server_ = nullptr;
-};
-
-}  // namespace
 
 FinishedRun run_program(const std::vector<std::string>& arguments) {
   FinishedRun run;
@@ -113,7 +73,7 @@ FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& ext
   const auto directory = std::make_shared<TemporaryDirectory>();
   const std::string data = directory->path().string() + "/tokens.bin";
   write_tokens(data, parse_config(read_text(model_path(job.family)), job.family).vocab_size, 20000, 1);
-  static const TrainForks forks;
+  static const TrainForks forks(TrainForks::Cards::none);
   std::vector<std::string> arguments{forks.vramfit(),
                                      "run",
                                      model_path(job.family),
