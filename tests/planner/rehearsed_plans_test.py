@@ -11,7 +11,10 @@ import tempfile
 import time
 import unittest
 
-BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "run"))
+import train_forks  # noqa: E402
+
+BIN = train_forks.Programs(phantoms=True).folder
 TOLERANCE = 0.01  # of reserved memory
 EVERY = 3  # a pair in so many is tried in CI
 
