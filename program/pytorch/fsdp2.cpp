@@ -211,7 +211,7 @@ Tensor Fsdp2::pre_forward(int g, Tensor input) {
 void Fsdp2::post_forward(int g, const Tensor& output) {
   ParameterGroup& group = groups_[at(g)];
   if (group.reshards_after_forward) reshard(group);
-  group.forward_index = static_cast<int>(forward_order_.size());
+  group.forward_indices.push_back(static_cast<int>(forward_order_.size()));
   forward_order_.push_back(g);
   if (output.made_by) output.made_by->before.emplace_back([this, g] { pre_backward(groups_[at(g)]); });
 }
@@ -220,7 +220,9 @@ void Fsdp2::post_forward(int g, const Tensor& output) {
 void Fsdp2::pre_backward(ParameterGroup& group) {
   unshard(group);
   wait_for_unshard(group, false);
-  const int before = group.forward_index - 1;
+  if (group.forward_indices.empty()) return;
+  const int before = group.forward_indices.back() - 1;
+  group.forward_indices.pop_back();
   if (before >= 0) unshard(groups_[at(forward_order_[at(before)])]);
 }
 
@@ -233,7 +235,9 @@ void Fsdp2::post_backward(ParameterGroup& group) {
   if (!syncs_gradients_) return reshard(group);
   std::vector<Tensor> gradients;
   for (const ShardedParameter& p : group.parameters) {
-    if (p.is_trained) gradients.push_back(torch_.take_gradient(p.trained.parameter));
+    if (!p.is_trained) continue;
+    Tensor gradient = torch_.take_gradient(p.trained.parameter);
+    if (gradient.storage) gradients.push_back(std::move(gradient));  // other uses are still to come
   }
   reshard(group);
   if (gradients.empty()) return;
@@ -328,6 +332,7 @@ void Fsdp2::finish_backward() {
     }
     if (group.left >= 0) torch_.heap().wait(std::exchange(group.left, -1), Stream::host);
   }
+  for (ParameterGroup& group : groups_) group.forward_indices.clear();
   release_reduce_input();
   forward_order_.clear();
 }

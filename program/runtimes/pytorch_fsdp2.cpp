@@ -78,6 +78,11 @@ void order_by_modules(std::vector<int>& parameters, const Graph& graph) {
   }
 }
 
+/// Whether the model has no output layer of its own: the last one's parameters end with its norm.
+bool is_tied(const Graph& graph, const std::vector<Module>& modules) {
+  return graph.parameters[static_cast<std::size_t>(modules.back().parameters.back())].shape.size() == 1;
+}
+
 /// torchtitan: embedding and output, where they are units at all, and then the blocks.
 std::vector<Unit> torchtitan_units(const Job& job, const std::vector<Module>& modules) {
   const std::size_t last = modules.size() - 1;
@@ -95,6 +100,23 @@ std::vector<Unit> torchtitan_units(const Job& job, const std::vector<Module>& mo
   return units;
 }
 
+/// torchtune (training/_distributed.py: shard_model): the blocks, and of custom_sharded_layers the embedding and the
+/// output layer, which is gathered for each part that it runs on. Everything else is the root's: norm, and tied
+/// weights.
+std::vector<Unit> torchtune_units(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
+  const std::size_t last = modules.size() - 1;
+  std::vector<Unit> units;
+  for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, false)));
+  if (!job.wrap_embeddings || is_tied(graph, modules)) return units;
+  units.push_back(unit_of(modules, 0, block_reshards(job, false)));
+  units.push_back({.name = modules[last].name,
+                   .parameters = {modules[last].parameters.back()},
+                   .first = kOutput,
+                   .last = kOutput,
+                   .reshards = block_reshards(job, false)});
+  return units;
+}
+
 /// accelerate 1.15 (utils/fsdp_utils.py: fsdp2_prepare_model): the blocks, the embedding, and norm and output, which
 /// stay gathered until their backward. Tied weights put the embedding into that last unit. In a model with PEFT around
 /// it accelerate may not find the norm, which is then left to the root.
@@ -104,14 +126,13 @@ std::vector<Unit> accelerate_units(const Graph& graph, const Job& job, const std
   for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, false)));
   Unit tail = unit_of(modules, last, false);
   tail.is_end = true;
-  const int output = modules[last].parameters.back();
-  const bool is_tied = graph.parameters[static_cast<std::size_t>(output)].shape.size() == 1;  // there is none
+  const bool has_tied = is_tied(graph, modules);
   if (has_adapters(job) && !modules[last].is_found_in_peft) {
     tail.parameters.clear();
-    if (!is_tied) tail.parameters.push_back(output);
+    if (!has_tied) tail.parameters.push_back(modules[last].parameters.back());
     tail.first = kOutput;
   }
-  if (is_tied) {
+  if (has_tied) {
     tail.parameters.insert(tail.parameters.end(), modules[0].parameters.begin(), modules[0].parameters.end());
     tail.first = 0;
   } else {
@@ -122,16 +143,21 @@ std::vector<Unit> accelerate_units(const Graph& graph, const Job& job, const std
   return units;
 }
 
+std::vector<Unit> units_of(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
+  if (job.modeling == Modeling::torchtune) return torchtune_units(graph, job, modules);
+  return uses_accelerate(job) ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
+}
+
 class Sharded final : public eager::Wrapper {
  public:
   Sharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
       : torch_(torch),
         graph_(graph),
         is_trainer_(has_trainer(job)),
-        is_accelerate_(uses_accelerate(job)),
+        is_sent_(uses_accelerate(job) || job.modeling == Modeling::torchtune),
         moves_units_(is_trainer_ || job.method == Method::qlora),
         fsdp_(torch, graph, job) {
-    units_ = is_accelerate_ ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
+    units_ = units_of(graph, job, modules);
     for (Unit& unit : units_) order_by_modules(unit.parameters, graph);
     std::vector<bool> is_taken(graph.parameters.size(), false);
     for (const Unit& unit : units_) {
@@ -144,7 +170,10 @@ class Sharded final : public eager::Wrapper {
         if (!is_taken[static_cast<std::size_t>(p)]) others.push_back(p);
       }
     }
-    if (!others.empty()) root_ = fsdp_.add_group("root", others, std::holds_alternative<ReshardAlways>(job.reshard));
+    const bool is_torchtune = job.modeling == Modeling::torchtune;
+    const bool root_reshards =
+        is_torchtune ? block_reshards(job, false) : std::holds_alternative<ReshardAlways>(job.reshard);
+    if (!others.empty()) root_ = fsdp_.add_group("root", others, root_reshards);
     std::vector<Unit*> in_model;
     for (Unit& unit : units_) in_model.push_back(&unit);
     std::ranges::stable_sort(in_model, {}, &Unit::first);
@@ -166,7 +195,7 @@ class Sharded final : public eager::Wrapper {
       for (const int index : order_) {
         const Place& place = place_of(index);
         Tensor whole;
-        if (is_accelerate_) whole = fsdp_.move_whole(place.group, *place.parameter);
+        if (is_sent_) whole = fsdp_.move_whole(place.group, *place.parameter);
         fsdp_.load(place.group, *place.parameter);
       }
       return;
@@ -200,6 +229,10 @@ class Sharded final : public eager::Wrapper {
   Tensor pre_output(Tensor normed) override {
     const auto unit = std::ranges::find(units_, kOutput, &Unit::first);
     return unit == units_.end() ? std::move(normed) : fsdp_.pre_forward(unit->group, std::move(normed));
+  }
+  void post_output(const Tensor& logits) override {
+    const auto unit = std::ranges::find(units_, kOutput, &Unit::last);
+    if (unit != units_.end()) fsdp_.post_forward(unit->group, logits);
   }
   Tensor gathered_alone(int parameter) override {
     const Place& place = place_of(parameter);
@@ -280,7 +313,7 @@ class Sharded final : public eager::Wrapper {
 
   Torch& torch_;
   const Graph& graph_;
-  bool is_trainer_, is_accelerate_, moves_units_;
+  bool is_trainer_, is_sent_, moves_units_;
   Fsdp2 fsdp_;
   std::vector<Unit> units_;
   std::vector<int> order_;     // of parameters: as the model holds them
@@ -363,12 +396,33 @@ void require_accelerate(const Job& job, Job& modelled) {
   }
 }
 
+/// full_finetune_distributed: FSDP2 without a policy, so that gradients are reduced in the dtype of the weights.
+void require_sharded_torchtune(const Job& job, Job& modelled) {
+  const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
+  eager::require_torchtune(job);
+  job_field_named("precision").set(modelled, job.precision.name);
+  const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
+  if (job.optimizer == "adamw-8bit" || is_paged) {
+    throw LibraryFails(fmt::format("--optimizer {} with FSDP2 (its first step fails on sharded weights; adamw works)",
+                                   value("optimizer")));
+  }
+  if (!std::holds_alternative<WrapLayers>(job.wrap)) {
+    throw NotModelled(
+        fmt::format("--wrap {} with --modeling torchtune (units of a layer are: --wrap layer)", value("wrap")));
+  }
+  if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
+  if (job.mesh.replicate > 1) {
+    throw NotModelled("--modeling torchtune with replicas (sharding over all ranks is)");
+  }
+}
+
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
   eager::require_loss(job, modelled);
   if (uses_accelerate(job)) require_accelerate(job, modelled);
+  if (job.modeling == Modeling::torchtune) require_sharded_torchtune(job, modelled);
   const bool adapts = uses_accelerate(job) && job.method != Method::full;
   eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   eager::require_quantization(job);
