@@ -257,13 +257,14 @@ void Fsdp2::post_backward(ParameterGroup& group) {
 }
 
 /// NCCL runs the reduce-scatter on its own stream's order, so that what follows there waits for it. What is reduced in
-/// another dtype than the shards have is converted there.
+/// another dtype than the shards have is converted there, and added to what an earlier micro-batch left.
 void Fsdp2::reduce(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   heap.wait_for_stream(Stream::reduce_scatter, Stream::compute);
   const std::int64_t elements = shard_elements(group, Part::trained, compute_);
   const Dtype dtype = std::ranges::find(group.parameters, true, &ShardedParameter::is_trained)->dtype;
   const bool is_converted = reduce_ != dtype;
+  const Tensor before = group.reduced;
   group.reduced = heap.make(elements, reduce_, is_converted ? Category::communication : Category::gradients,
                             is_converted ? "reduce-scatter output" : "sharded gradients", Stream::reduce_scatter);
   const int token = heap.start(program::Collective::reduce_scatter, program::Axis::shard,
@@ -279,6 +280,11 @@ void Fsdp2::reduce(ParameterGroup& group) {
     Tensor converted = heap.make(elements, dtype, Category::gradients, "sharded gradients", Stream::reduce_scatter);
     heap.run("aten::_to_copy", {reads(group.reduced), writes(converted)}, Stream::reduce_scatter);
     group.reduced = std::move(converted);
+    group.converted = heap.record(Stream::reduce_scatter);
+  }
+  if (before.storage) {
+    heap.run("aten::add_", {reads(group.reduced), changes(before)}, Stream::reduce_scatter);
+    group.reduced = before;
     group.converted = heap.record(Stream::reduce_scatter);
   }
   if (offloads_) move_gradients_to_host(group);

@@ -427,7 +427,7 @@ void require(const Job& job, const Cluster& cluster) {
   eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   eager::require_quantization(job);
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
-  if (job.accumulation > 1 && !uses_accelerate(job)) refuse_field(job, "grad_accum");
+  if (job.accumulation > 1 && job.modeling == Modeling::torchtitan) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)");
   if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");
 }

@@ -130,8 +130,8 @@ Tensor Torchtune::rotated_by_halves(const Tensor& x) {
   return torch_.add(by_cosines, by_sines);
 }
 
-/// Keys and values are repeated with heads in front, so that the gradient of the values has another layout; that of the
-/// keys is copied by the rotation in any case.
+/// Keys and values are repeated with heads in front, so that their gradients have another layout, which of pairs'
+/// rotation's is mended by zeros that it adds to.
 Tensor Torchtune::attention(const LlamaBlock& b, const Tensor& x) {
   const LlamaSizes& s = llama_.sizes;
   const std::int64_t keys = s.kv_heads * s.head_dim, times = s.heads / s.kv_heads;
@@ -140,7 +140,10 @@ Tensor Torchtune::attention(const LlamaBlock& b, const Tensor& x) {
   q = turned(q);
   Tensor k = linear(x, b.k, s.hidden, keys);
   Tensor v = linear(x, b.v, s.hidden, keys);
-  if (times > 1 && s.kv_heads > 1) v = torch_.copied_in_backward(v);
+  if (times > 1 && s.kv_heads > 1) {
+    if (is_qwen_) k = torch_.copied_in_backward(k);
+    v = torch_.copied_in_backward(v);
+  }
   k = turned(k);
   k = torch_.repeat_heads(k, s.kv_heads, times);
   v = torch_.repeat_heads(v, s.kv_heads, times);
