@@ -30,7 +30,8 @@ def recipe_of(options):
     recipe = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(recipe)
     sys.modules[spec.name] = recipe
-    choices = {"MODEL": str(pathlib.Path(options.config).parent), "SEQ_LEN": options.sequence, "MICRO_BATCH": options.batch, "GRAD_ACCUM": options.accumulation, "PRECISION": options.precision,
+    folder = pathlib.Path(options.config).parent
+    choices = {"MODEL": str(folder), "HERE": folder, "SEQ_LEN": options.sequence, "MICRO_BATCH": options.batch, "GRAD_ACCUM": options.accumulation, "PRECISION": options.precision,
                "GRADIENT_CHECKPOINTING": "on" if options.checkpointing == "full" else "off", "OPTIMIZER": OPTIMIZERS[options.optimizer], "STEPS": options.steps, "COMPONENTS": spec.name}
     for constant, value in choices.items():
         assert hasattr(recipe, constant), constant
