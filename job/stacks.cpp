@@ -51,10 +51,9 @@ constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   Sta
 // recipes/configs/llama3_1/8B_full.yaml and 8B_full_single_device.yaml of torchtune 0.6.1, whose embeddings and output
 // are units.
 constexpr std::array kTorchtune{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "torchtune"},
-                                StackDefault{"precision", "bf16-pure"}, StackDefault{"loss", "chunked:8"}};
+                                StackDefault{"precision", "bf16-pure"}};
 constexpr std::array kTorchtuneFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "torchtune"},
-                                     StackDefault{"precision", "bf16-pure"}, StackDefault{"wrap_embeddings", "on"},
-                                     StackDefault{"loss", "chunked:8"}};
+                                     StackDefault{"precision", "bf16-pure"}, StackDefault{"wrap_embeddings", "on"}};
 
 constexpr std::array kDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "transformers"}};
 constexpr std::array kSftDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "trl"},
