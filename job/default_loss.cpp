@@ -17,6 +17,9 @@ namespace {
 // reduction.
 constexpr std::int64_t kTokensPerChunk = 1024, kTokensPerChunkOfFrozenHead = 512;
 
+// num_output_chunks of CEWithChunkedOutputLoss, the loss of its recipes (0.6.1).
+constexpr std::int64_t kPartsOfTorchtune = 8;
+
 /// Whether `pattern` of --freeze means the parameter that makes the logits.
 bool freezes(const std::string& pattern, const Graph& graph, int parameter) {
   const bool is_head = pattern == "head", is_embedding = pattern == "embeddings";
@@ -54,6 +57,7 @@ bool chunks_need_less(const Job& job, std::int64_t tokens, std::int64_t chunks, 
 
 void set_default_loss(Job& job, const ModelSpec& spec, const Cluster& cluster) {
   job.loss = FullLoss{};
+  if (job.modeling == Modeling::torchtune) job.loss = ChunkedLoss{kPartsOfTorchtune};
   const std::int64_t tokens = checked_mul(job.micro_batch, job.sequence);
   if (cluster.is_cpu() || job.runtime != Runtime::vramfit) return;
   const bool is_trained = is_head_trained(job, spec);

@@ -23,7 +23,7 @@ enum class Runtime {
 constexpr bool is_fsdp(Runtime runtime) {
   return runtime == Runtime::pytorch_fsdp1 || runtime == Runtime::pytorch_fsdp2;
 }
-enum class Modeling { vramfit, torchtitan, transformers, trl, trl_dpo, accelerate };
+enum class Modeling { vramfit, torchtitan, transformers, trl, trl_dpo, accelerate, torchtune };
 enum class Method { full, lora, qlora };
 
 /// A named precision is a row of dtypes, each of which may be overridden (docs/precision.md).

@@ -48,6 +48,13 @@ constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   Sta
                                  StackDefault{"checkpointing", "selective"}, StackDefault{"attention", "flash"},
                                  StackDefault{"allocator", "expandable"}};
 
+// recipes/configs/llama3_1/8B_full.yaml and 8B_full_single_device.yaml of torchtune 0.6.1, whose embeddings and output
+// are units.
+constexpr std::array kTorchtune{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "torchtune"},
+                                StackDefault{"precision", "bf16-pure"}};
+constexpr std::array kTorchtuneFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "torchtune"},
+                                     StackDefault{"precision", "bf16-pure"}, StackDefault{"wrap_embeddings", "on"}};
+
 constexpr std::array kDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "transformers"}};
 constexpr std::array kSftDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "trl"},
                                    StackDefault{"checkpointing", "full"}};
@@ -62,7 +69,7 @@ constexpr std::array kStacks{
     Stack{"accelerate", "a training loop with accelerate", kAccelerate, kAccelerateFsdp2},
     Stack{"deepspeed", "transformers' Trainer with DeepSpeed", kDeepSpeed, kDeepSpeed},
     Stack{"lightning", "Lightning's Trainer", {}, {}},
-    Stack{"torchtune", "torchtune", {}, {}},
+    Stack{"torchtune", "torchtune", kTorchtune, kTorchtuneFsdp2},
     Stack{"torchtitan", "torchtitan", {}, kTorchtitan},
 };
 
@@ -95,6 +102,8 @@ const Stack& stack_of(const Job& job) {
       return stack_named("trl-dpo");
     case Modeling::accelerate:
       return stack_named("accelerate");
+    case Modeling::torchtune:
+      return stack_named("torchtune");
   }
   return stack_named("vramfit");
 }

@@ -78,7 +78,9 @@ class Mapping {
     const bool is_as_it_is =
         std::ranges::find(kAsTheyAre, field) != kAsTheyAre.end() && choice(choice_name(field)) != nullptr;
     const bool is_said = std::ranges::find(kSaid, field) != kSaid.end() || is_as_it_is ||
-                         (field == "sharding" && is_of_copies() && job_.sharding == "no-shard");
+                         (field == "sharding" && is_of_copies() && job_.sharding == "no-shard") ||
+                         (field == "loss" && recipe_.name == "torchtune" && row.get(job_) == "chunked:8") ||
+                         (field == "wrap_embeddings" && job_.mesh.shard == 1);  // nothing is wrapped
     if (!is_said && row.get(job_) != row.get(unresolved_job())) refuse(recipe_.name, job_, field);
   }
   void set_as_it_is(std::string_view field) {

@@ -211,7 +211,7 @@ Tensor Fsdp2::pre_forward(int g, Tensor input) {
 void Fsdp2::post_forward(int g, const Tensor& output) {
   ParameterGroup& group = groups_[at(g)];
   if (group.reshards_after_forward) reshard(group);
-  group.forward_index = static_cast<int>(forward_order_.size());
+  group.forward_indices.push_back(static_cast<int>(forward_order_.size()));
   forward_order_.push_back(g);
   if (output.made_by) output.made_by->before.emplace_back([this, g] { pre_backward(groups_[at(g)]); });
 }
@@ -220,7 +220,9 @@ void Fsdp2::post_forward(int g, const Tensor& output) {
 void Fsdp2::pre_backward(ParameterGroup& group) {
   unshard(group);
   wait_for_unshard(group, false);
-  const int before = group.forward_index - 1;
+  if (group.forward_indices.empty()) return;
+  const int before = group.forward_indices.back() - 1;
+  group.forward_indices.pop_back();
   if (before >= 0) unshard(groups_[at(forward_order_[at(before)])]);
 }
 
@@ -233,7 +235,9 @@ void Fsdp2::post_backward(ParameterGroup& group) {
   if (!syncs_gradients_) return reshard(group);
   std::vector<Tensor> gradients;
   for (const ShardedParameter& p : group.parameters) {
-    if (p.is_trained) gradients.push_back(torch_.take_gradient(p.trained.parameter));
+    if (!p.is_trained) continue;
+    Tensor gradient = torch_.take_gradient(p.trained.parameter);
+    if (gradient.storage) gradients.push_back(std::move(gradient));  // other uses are still to come
   }
   reshard(group);
   if (gradients.empty()) return;
@@ -253,13 +257,14 @@ void Fsdp2::post_backward(ParameterGroup& group) {
 }
 
 /// NCCL runs the reduce-scatter on its own stream's order, so that what follows there waits for it. What is reduced in
-/// another dtype than the shards have is converted there.
+/// another dtype than the shards have is converted there, and added to what an earlier micro-batch left.
 void Fsdp2::reduce(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   heap.wait_for_stream(Stream::reduce_scatter, Stream::compute);
   const std::int64_t elements = shard_elements(group, Part::trained, compute_);
   const Dtype dtype = std::ranges::find(group.parameters, true, &ShardedParameter::is_trained)->dtype;
   const bool is_converted = reduce_ != dtype;
+  const Tensor before = group.reduced;
   group.reduced = heap.make(elements, reduce_, is_converted ? Category::communication : Category::gradients,
                             is_converted ? "reduce-scatter output" : "sharded gradients", Stream::reduce_scatter);
   const int token = heap.start(program::Collective::reduce_scatter, program::Axis::shard,
@@ -275,6 +280,11 @@ void Fsdp2::reduce(ParameterGroup& group) {
     Tensor converted = heap.make(elements, dtype, Category::gradients, "sharded gradients", Stream::reduce_scatter);
     heap.run("aten::_to_copy", {reads(group.reduced), writes(converted)}, Stream::reduce_scatter);
     group.reduced = std::move(converted);
+    group.converted = heap.record(Stream::reduce_scatter);
+  }
+  if (before.storage) {
+    heap.run("aten::add_", {reads(group.reduced), changes(before)}, Stream::reduce_scatter);
+    group.reduced = before;
     group.converted = heap.record(Stream::reduce_scatter);
   }
   if (offloads_) move_gradients_to_host(group);
@@ -328,6 +338,7 @@ void Fsdp2::finish_backward() {
     }
     if (group.left >= 0) torch_.heap().wait(std::exchange(group.left, -1), Stream::host);
   }
+  for (ParameterGroup& group : groups_) group.forward_indices.clear();
   release_reduce_input();
   forward_order_.clear();
 }

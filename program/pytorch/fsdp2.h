@@ -33,13 +33,13 @@ struct ParameterGroup {
   std::vector<ShardedParameter> parameters;
   bool reshards_after_forward = true;
   bool is_gathered = false, is_prefetched = false;
-  Tensor all_gathered;     // output of the all-gather, until it is copied out
-  int all_gather = -1;     // the token of the latest
-  Tensor reduced;          // the sharded gradients: views of one buffer
-  int all_reduce = -1;     // the token of their sum over replicas; -1: none is under way
-  int converted = -1;      // the event after their conversion to the shards' dtype; -1: none
-  int left = -1;           // the event after the copies of gradients to the host; -1: none are under way
-  int forward_index = -1;  // in the order in which modules ended their forward
+  Tensor all_gathered;                    // output of the all-gather, until it is copied out
+  int all_gather = -1;                    // the token of the latest
+  Tensor reduced;                         // the sharded gradients: views of one buffer
+  int all_reduce = -1;                    // the token of their sum over replicas; -1: none is under way
+  int converted = -1;                     // the event after they were converted or added up; -1: none
+  int left = -1;                          // the event after the copies of gradients to the host; -1: none are under way
+  std::vector<int> forward_indices = {};  // in the order in which modules ended their forward
 };
 
 class Fsdp2 {

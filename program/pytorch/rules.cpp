@@ -18,8 +18,8 @@ namespace {
 
 /// torchtitan sets which kernels there are, and cuDNN's is not among them. transformers has code of its own (eager).
 void require_attention(const Job& job, const Cluster& cluster) {
-  const bool is_of_transformers = uses_accelerate(job);
-  if (job.attention == Attention::math && is_of_transformers) return;
+  const bool is_left_to_pytorch = uses_accelerate(job) || job.modeling == Modeling::torchtune;
+  if (job.attention == Attention::math && uses_accelerate(job)) return;
   if (job.precision.compute == Dtype::f32) {  // neither flash nor cuDNN computes in it
     if (job.attention != Attention::automatic && job.attention != Attention::efficient) refuse_field(job, "attention");
     return;
@@ -27,19 +27,21 @@ void require_attention(const Job& job, const Cluster& cluster) {
   const bool has_flash = cluster.card.device.compute_capability >= 80;
   if (job.attention == Attention::flash && has_flash) return;
   const bool has_cudnn = widest_cudnn_attention(cluster.card.device) > 0;
-  if (job.attention == Attention::cudnn && is_of_transformers && has_cudnn) return;
+  if (job.attention == Attention::cudnn && is_left_to_pytorch && has_cudnn) return;
   if (job.attention != Attention::automatic) refuse_field(job, "attention");
-  if (has_cudnn && !is_of_transformers) {
+  if (has_cudnn && !is_left_to_pytorch) {
     throw NotModelled("--attention cudnn, which PyTorch picks on this card (--attention flash is)");
   }
 }
 
-/// The walk of PyTorch's step keeps what torchtitan's policy keeps; transformers checkpoints all layers or none.
+/// The walk of PyTorch's step keeps what torchtitan's policy keeps; transformers and torchtune checkpoint all layers or
+/// none.
 void require_checkpointing(const Job& job) {
   const auto* selective = std::get_if<SelectiveCheckpointing>(&job.checkpointing);
   const bool is_all_or_none = std::holds_alternative<NoCheckpointing>(job.checkpointing) ||
                               std::holds_alternative<FullCheckpointing>(job.checkpointing);
-  if (uses_accelerate(job) && !is_all_or_none) refuse_field(job, "checkpointing");
+  const bool has_all_or_none = uses_accelerate(job) || job.modeling == Modeling::torchtune;
+  if (has_all_or_none && !is_all_or_none) refuse_field(job, "checkpointing");
   const bool is_other = selective != nullptr && !selective->kept.empty();
   if (is_other || std::holds_alternative<BudgetCheckpointing>(job.checkpointing)) refuse_field(job, "checkpointing");
 }
@@ -73,7 +75,7 @@ bool is_optimizer_of_loop(const Job& job) {
   if (form == OptimizerImplementation::torchao) return job.modeling == Modeling::transformers;
   if (has_trainer(job)) return form != OptimizerImplementation::loop;
   const bool is_loop = form == OptimizerImplementation::loop, is_paged = form == OptimizerImplementation::paged;
-  if (job.modeling == Modeling::accelerate)
+  if (job.modeling == Modeling::accelerate || job.modeling == Modeling::torchtune)
     return !is_loop && (job.optimizer == "adamw" || job.optimizer == "adamw-8bit");
   return job.optimizer == "adamw" && !is_paged;
 }
@@ -87,7 +89,7 @@ bool is_mixed_in_16_bits(const Job& job) {
 void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                    std::span<const std::string_view> honoured) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  const bool has_code = job.modeling == Modeling::torchtitan || uses_accelerate(job);
+  const bool has_code = job.modeling != Modeling::vramfit;
   if (!has_code) {
     throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
   }
@@ -121,9 +123,21 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
 /// Each part is walked through; torchtitan's default is 8.
 constexpr std::int64_t kMostParts = 4096;
 
+/// CEWithChunkedOutputLoss
+void require_loss_of_torchtune(const Job& job, Job& modelled) {
+  const auto* chunked = std::get_if<ChunkedLoss>(&job.loss);
+  if (chunked == nullptr || chunked->in_forward || chunked->chunks > kMostParts) {
+    throw NotModelled(
+        fmt::format("--loss {} with --modeling torchtune (its recipes have parts: --loss chunked:8, up to {})",
+                    job_field_named("loss").get(job), kMostParts));
+  }
+  modelled.loss = job.loss;
+}
+
 void require_loss(const Job& job, Job& modelled) {
   modelled.loss = FullLoss{};
   const auto* chunked = std::get_if<ChunkedLoss>(&job.loss);
+  if (job.modeling == Modeling::torchtune) return require_loss_of_torchtune(job, modelled);
   if (chunked == nullptr) return;
   const std::string loss = job_field_named("loss").get(job);
   if (job.modeling != Modeling::torchtitan) {
@@ -144,6 +158,13 @@ void require_loss(const Job& job, Job& modelled) {
                                   loss, job.sequence));
   }
   modelled.loss = job.loss;
+}
+
+void require_torchtune(const Job& job) {
+  if (job.precision.name == "bf16-pure") return;
+  throw NotModelled(
+      fmt::format("--precision {} with --modeling torchtune (its recipes' dtype bf16 is: --precision bf16-pure)",
+                  job_field_named("precision").get(job)));
 }
 
 void require_quantization(const Job& job) {

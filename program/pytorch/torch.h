@@ -70,6 +70,8 @@ class Torch final : public Backend {
   /// layer_norm of rows; under autocast in fp32.
   Tensor layer_norm(const Tensor& x, const NormWeights& by);
   Tensor add_scalar(const Tensor& x) { return with_gradient_of_result(x, "add"); }
+  /// x += number
+  Tensor add_scalar_in_place(Tensor x);
   Tensor clone(const Tensor& x) { return with_gradient_of_result(x, "clone"); }
   /// The same, whose node keeps another tensor until its backward.
   Tensor clone_keeping(const Tensor& x, const Tensor& kept);
@@ -111,6 +113,8 @@ class Torch final : public Backend {
   Tensor part_of(const Tensor& x, std::int64_t elements);
   /// chunk(count, dim=-1), or split into as many.
   std::vector<Tensor> parts_of(const Tensor& x, std::size_t count);
+  /// The same of parts with `sizes`, as many elements together as x has.
+  std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes);
   /// cat along the last dimension, in the type of a, which is not narrower than b's; b may be empty.
   Tensor joined(const Tensor& a, const Tensor& b);
   /// x's halves along the last dimension, the second one negated and in front.

@@ -126,6 +126,13 @@ Tensor Torch::add_in_place(Tensor a, const Tensor& b) {
   });
 }
 
+Tensor Torch::add_scalar_in_place(Tensor x) {
+  heap_.run("aten::add_", {changes(x)});
+  Edge edge = edge_to(x);
+  return record(std::move(x), {std::move(edge)}, {},
+                [](Tensor& g, const std::vector<Tensor>&) { return std::vector<Tensor>{g}; });
+}
+
 Tensor Torch::count_true(const Tensor& flags) {
   Tensor count = value(1, Dtype::i64, "sum of flags");
   const Tensor wide = temporary(flags.elements, Dtype::i64, "flags as numbers");

@@ -67,8 +67,11 @@ Tensor Torch::part_of(const Tensor& x, std::int64_t elements) {
 }
 
 std::vector<Tensor> Torch::parts_of(const Tensor& x, std::size_t count) {
+  return split(x, std::vector<std::int64_t>(count, x.elements / static_cast<std::int64_t>(count)));
+}
+
+std::vector<Tensor> Torch::split(const Tensor& x, const std::vector<std::int64_t>& sizes) {
   Tensor first = x;
-  first.elements /= static_cast<std::int64_t>(count);
   first.is_view = true;
   first =
       record(std::move(first), {edge_to(x)}, {}, [this, n = x.elements](Tensor& g, const std::vector<Tensor>& kept) {
@@ -76,9 +79,12 @@ std::vector<Tensor> Torch::parts_of(const Tensor& x, std::size_t count) {
         for (const Tensor& one : kept) gradients.push_back(reads(one));
         return std::vector<Tensor>{computed("aten::cat", std::move(gradients), value(n, g.dtype, "split gradient"))};
       });
-  if (first.made_by != nullptr) first.made_by->further.resize(count - 1);
-  std::vector<Tensor> parts(count, first);
-  for (std::size_t i = 0; i < count; ++i) parts[i].output = static_cast<int>(i);
+  if (first.made_by != nullptr) first.made_by->further.resize(sizes.size() - 1);
+  std::vector<Tensor> parts(sizes.size(), first);
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    parts[i].output = static_cast<int>(i);
+    parts[i].elements = sizes[i];
+  }
   return parts;
 }
 

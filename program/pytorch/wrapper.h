@@ -91,6 +91,8 @@ class Wrapper {
   /// Between the last norm and the output layer, which are one module otherwise: the norm's result as the layer sees
   /// it.
   virtual Tensor pre_output(Tensor normed) { return normed; }
+  /// Behind the output layer, where pre_output has been before it and it is a unit of its own.
+  virtual void post_output(const Tensor& /*logits*/) {}
   /// The model around all modules looks at a parameter of one that it doesn't run.
   virtual void look_at(int /*parameter*/) {}
   /// All of a frozen parameter, gathered by itself where nothing else has gathered it; otherwise nothing.

@@ -1,5 +1,4 @@
-// PyTorch's FSDP2 (fully_shard) as torchtitan applies it: a unit for each block, and the root for everything else or
-// units of their own for embedding and output; and as accelerate applies it for transformers' Trainer.
+// PyTorch's FSDP2 (fully_shard): a model whose modules are sharded, and what there are no rules for.
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -20,6 +19,7 @@
 #include "program/pytorch/fsdp2.h"
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
+#include "program/runtimes/fsdp2_units.h"
 #include "program/runtimes/runtimes.h"
 #include "program/stages/adapters.h"
 #include "program/stages/wrapping.h"
@@ -37,104 +37,18 @@ using eager::Torch;
 using eager::Trained;
 using eager::writes;
 
-/// Modules that fully_shard was called with together: gathered before the first of them runs, and released, if at all,
-/// after the last one. Of a list of modules, that is what torch/distributed/fsdp/_fully_shard does with its hooks.
-constexpr std::size_t kOutput = static_cast<std::size_t>(-1);
-struct Unit {
-  std::string name;
-  std::vector<int> parameters;
-  std::size_t first = 0, last = 0;       // modules; first: kOutput of what begins between last norm and output
-  bool reshards = true, is_end = false;  // is_end: of embedding or output
-  int group = -1;
-};
-
-bool block_reshards(const Job& job, bool is_last) {
-  if (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard)) return false;
-  return !std::holds_alternative<ReshardLastKept>(job.reshard) || !is_last;
-}
-
-Unit unit_of(const std::vector<Module>& modules, std::size_t m, bool reshards) {
-  return {.name = modules[m].name, .parameters = modules[m].parameters, .first = m, .last = m, .reshards = reshards};
-}
-
-/// The next module of the list that fully_shard was called with.
-void add_module(Unit& unit, const std::vector<Module>& modules, std::size_t m) {
-  unit.name = group_name(modules[unit.first].name, modules[m].name);
-  unit.parameters.insert(unit.parameters.end(), modules[m].parameters.begin(), modules[m].parameters.end());
-  unit.last = m;
-}
-
-/// A module's own parameters come behind those of the modules in it (_fully_shard/_fsdp_init.py: _get_managed_modules
-/// and _get_managed_states), though the model names them first: attention's sinks.
-void order_by_modules(std::vector<int>& parameters, const Graph& graph) {
-  const auto name = [&](int p) -> const std::string& { return graph.parameters[static_cast<std::size_t>(p)].name; };
-  for (auto own = parameters.begin(); own != parameters.end(); ++own) {
-    if (!name(*own).ends_with(".sinks")) continue;
-    const std::string module = std::string(module_of(name(*own))) + ".";
-    auto end = std::next(own);
-    while (end != parameters.end() && name(*end).starts_with(module)) ++end;
-    if (end == std::next(own)) continue;  // where they are already
-    std::rotate(own, std::next(own), end);
-  }
-}
-
-/// torchtitan: embedding and output, where they are units at all, and then the blocks.
-std::vector<Unit> torchtitan_units(const Job& job, const std::vector<Module>& modules) {
-  const std::size_t last = modules.size() - 1;
-  std::vector<Unit> units;
-  if (job.wrap_embeddings) {
-    units.push_back(unit_of(modules, 0, block_reshards(job, false)));
-    units.push_back(unit_of(modules, last, std::holds_alternative<ReshardAlways>(job.reshard)));
-  }
-  const auto layers = static_cast<std::size_t>(layers_of_unit(job.wrap));
-  for (std::size_t m = 1; m < last; m += layers) {
-    const std::size_t end = std::min(m + layers, last);
-    units.push_back(unit_of(modules, m, block_reshards(job, end == last)));
-    for (std::size_t more = m + 1; more < end; ++more) add_module(units.back(), modules, more);
-  }
-  return units;
-}
-
-/// accelerate 1.15 (utils/fsdp_utils.py: fsdp2_prepare_model): the blocks, the embedding, and norm and output, which
-/// stay gathered until their backward. Tied weights put the embedding into that last unit. In a model with PEFT around
-/// it accelerate may not find the norm, which is then left to the root.
-std::vector<Unit> accelerate_units(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
-  const std::size_t last = modules.size() - 1;
-  std::vector<Unit> units;
-  for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, false)));
-  Unit tail = unit_of(modules, last, false);
-  tail.is_end = true;
-  const int output = modules[last].parameters.back();
-  const bool is_tied = graph.parameters[static_cast<std::size_t>(output)].shape.size() == 1;  // there is none
-  if (has_adapters(job) && !modules[last].is_found_in_peft) {
-    tail.parameters.clear();
-    if (!is_tied) tail.parameters.push_back(output);
-    tail.first = kOutput;
-  }
-  if (is_tied) {
-    tail.parameters.insert(tail.parameters.end(), modules[0].parameters.begin(), modules[0].parameters.end());
-    tail.first = 0;
-  } else {
-    units.push_back(unit_of(modules, 0, block_reshards(job, false)));
-    units.back().is_end = true;
-  }
-  units.push_back(std::move(tail));
-  return units;
-}
-
 class Sharded final : public eager::Wrapper {
  public:
   Sharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
       : torch_(torch),
         graph_(graph),
         is_trainer_(has_trainer(job)),
-        is_accelerate_(uses_accelerate(job)),
+        is_sent_(uses_accelerate(job) || job.modeling == Modeling::torchtune),
         moves_units_(is_trainer_ || job.method == Method::qlora),
         fsdp_(torch, graph, job) {
-    units_ = is_accelerate_ ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
-    for (Unit& unit : units_) order_by_modules(unit.parameters, graph);
+    units_ = fsdp2_units(graph, job, modules);
     std::vector<bool> is_taken(graph.parameters.size(), false);
-    for (const Unit& unit : units_) {
+    for (const Fsdp2Unit& unit : units_) {
       for (const int p : unit.parameters) is_taken[static_cast<std::size_t>(p)] = true;
     }
     std::vector<int> others;
@@ -144,11 +58,14 @@ class Sharded final : public eager::Wrapper {
         if (!is_taken[static_cast<std::size_t>(p)]) others.push_back(p);
       }
     }
-    if (!others.empty()) root_ = fsdp_.add_group("root", others, std::holds_alternative<ReshardAlways>(job.reshard));
-    std::vector<Unit*> in_model;
-    for (Unit& unit : units_) in_model.push_back(&unit);
-    std::ranges::stable_sort(in_model, {}, &Unit::first);
-    for (Unit* unit : in_model) unit->group = fsdp_.add_group(unit->name, unit->parameters, unit->reshards);
+    const bool is_torchtune = job.modeling == Modeling::torchtune;
+    const bool root_reshards =
+        is_torchtune ? block_reshards(job, false) : std::holds_alternative<ReshardAlways>(job.reshard);
+    if (!others.empty()) root_ = fsdp_.add_group("root", others, root_reshards);
+    std::vector<Fsdp2Unit*> in_model;
+    for (Fsdp2Unit& unit : units_) in_model.push_back(&unit);
+    std::ranges::stable_sort(in_model, {}, &Fsdp2Unit::first);
+    for (Fsdp2Unit* unit : in_model) unit->group = fsdp_.add_group(unit->name, unit->parameters, unit->reshards);
     places_.resize(graph.parameters.size());
     for (std::size_t g = 0; g < fsdp_.groups().size(); ++g) {
       for (eager::ShardedParameter& p : fsdp_.groups()[g].parameters) {
@@ -166,13 +83,13 @@ class Sharded final : public eager::Wrapper {
       for (const int index : order_) {
         const Place& place = place_of(index);
         Tensor whole;
-        if (is_accelerate_) whole = fsdp_.move_whole(place.group, *place.parameter);
+        if (is_sent_) whole = fsdp_.move_whole(place.group, *place.parameter);
         fsdp_.load(place.group, *place.parameter);
       }
       return;
     }
     std::vector<Tensor> ends;
-    for (const Unit& unit : units_) {
+    for (const Fsdp2Unit& unit : units_) {
       std::vector<Tensor> whole = fsdp_.move_whole(unit.group);
       for (eager::ShardedParameter& p : group_of(unit).parameters) fsdp_.load(unit.group, p);
       if (unit.is_end) std::ranges::move(whole, std::back_inserter(ends));
@@ -190,16 +107,20 @@ class Sharded final : public eager::Wrapper {
     fsdp_.end_forward();
   }
   Tensor pre_forward(std::size_t module, Tensor input) override {
-    const auto unit = std::ranges::find(units_, module, &Unit::first);
+    const auto unit = std::ranges::find(units_, module, &Fsdp2Unit::first);
     return unit == units_.end() ? std::move(input) : fsdp_.pre_forward(unit->group, std::move(input));
   }
   void post_forward(std::size_t module, const Tensor& output) override {
-    const auto unit = std::ranges::find(units_, module, &Unit::last);
+    const auto unit = std::ranges::find(units_, module, &Fsdp2Unit::last);
     if (unit != units_.end()) fsdp_.post_forward(unit->group, output);
   }
   Tensor pre_output(Tensor normed) override {
-    const auto unit = std::ranges::find(units_, kOutput, &Unit::first);
+    const auto unit = std::ranges::find(units_, kOutput, &Fsdp2Unit::first);
     return unit == units_.end() ? std::move(normed) : fsdp_.pre_forward(unit->group, std::move(normed));
+  }
+  void post_output(const Tensor& logits) override {
+    const auto unit = std::ranges::find(units_, kOutput, &Fsdp2Unit::last);
+    if (unit != units_.end()) fsdp_.post_forward(unit->group, logits);
   }
   Tensor gathered_alone(int parameter) override {
     const Place& place = place_of(parameter);
@@ -269,7 +190,9 @@ class Sharded final : public eager::Wrapper {
   }
 
  private:
-  eager::ParameterGroup& group_of(const Unit& unit) { return fsdp_.groups()[static_cast<std::size_t>(unit.group)]; }
+  eager::ParameterGroup& group_of(const Fsdp2Unit& unit) {
+    return fsdp_.groups()[static_cast<std::size_t>(unit.group)];
+  }
 
   /// Where a parameter is: its group, and itself.
   struct Place {
@@ -280,9 +203,9 @@ class Sharded final : public eager::Wrapper {
 
   Torch& torch_;
   const Graph& graph_;
-  bool is_trainer_, is_accelerate_, moves_units_;
+  bool is_trainer_, is_sent_, moves_units_;
   Fsdp2 fsdp_;
-  std::vector<Unit> units_;
+  std::vector<Fsdp2Unit> units_;
   std::vector<int> order_;     // of parameters: as the model holds them
   std::vector<Place> places_;  // by parameter
   int root_ = -1;              // -1: the root has no parameters
@@ -363,17 +286,38 @@ void require_accelerate(const Job& job, Job& modelled) {
   }
 }
 
+/// full_finetune_distributed: FSDP2 without a policy, so that gradients are reduced in the dtype of the weights.
+void require_sharded_torchtune(const Job& job, Job& modelled) {
+  const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
+  eager::require_torchtune(job);
+  job_field_named("precision").set(modelled, job.precision.name);
+  const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
+  if (job.optimizer == "adamw-8bit" || is_paged) {
+    throw LibraryFails(fmt::format("--optimizer {} with FSDP2 (its first step fails on sharded weights; adamw works)",
+                                   value("optimizer")));
+  }
+  if (!std::holds_alternative<WrapLayers>(job.wrap)) {
+    throw NotModelled(
+        fmt::format("--wrap {} with --modeling torchtune (units of a layer are: --wrap layer)", value("wrap")));
+  }
+  if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
+  if (job.mesh.replicate > 1) {
+    throw NotModelled("--modeling torchtune with replicas (sharding over all ranks is)");
+  }
+}
+
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
   job_field_named("precision").set(modelled, "bf16-mixed");
   eager::require_loss(job, modelled);
   if (uses_accelerate(job)) require_accelerate(job, modelled);
+  if (job.modeling == Modeling::torchtune) require_sharded_torchtune(job, modelled);
   const bool adapts = uses_accelerate(job) && job.method != Method::full;
   eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   eager::require_quantization(job);
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
-  if (job.accumulation > 1 && !uses_accelerate(job)) refuse_field(job, "grad_accum");
+  if (job.accumulation > 1 && job.modeling == Modeling::torchtitan) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)");
   if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");
 }

@@ -34,6 +34,7 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--precision", "bf16-pure",
          "--attention", "flash"),
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--modeling", "transformers"),
+        (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--modeling", "torchtune", "--precision", "bf16-pure"),
         (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "deepspeed", "--modeling", "transformers", "--sharding", "shard-grad-op"),
         (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "deepspeed", "--modeling", "transformers", "--precision", "bf16-mixed"),
         # Halves of pairs, each refused without the other.

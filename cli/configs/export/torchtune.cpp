@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -56,9 +57,10 @@ std::string optimizer_lines(ExportWriter& writer) {
 }
 
 std::string loss_component(ExportWriter& writer) {
-  if (writer.is("loss", "full")) return "torch.nn.CrossEntropyLoss";
-  writer.mark("loss", "torchtune's chunked loss has 8 chunks");
-  return "torchtune.modules.loss.CEWithChunkedOutputLoss";
+  const auto* chunked = std::get_if<ChunkedLoss>(&writer.plan().job.loss);
+  if (chunked == nullptr) return "torch.nn.CrossEntropyLoss";
+  if (chunked->in_forward) writer.mark("loss", "torchtune's chunked loss makes gradients in backward");
+  return fmt::format("torchtune.modules.loss.CEWithChunkedOutputLoss\n  num_output_chunks: {}", chunked->chunks);
 }
 
 /// q_proj, k_proj, v_proj and output_proj, and all of the MLP or none.

@@ -66,8 +66,11 @@ void read_in_backward(const Setting& setting, Draft& draft) {
 
 void read_loss(const Setting& setting, Draft& draft) {
   const std::string name = component(setting);
-  if (name == "CEWithChunkedOutputLoss" || name == "LinearCrossEntropyLoss") {
-    draft.understand(setting, "torchtune's chunked loss");
+  if (name == "CEWithChunkedOutputLoss") {
+    const ConfigNode* chunks = find_in(*setting.node, "num_output_chunks");
+    const std::int64_t count =
+        chunks == nullptr ? 8 : Setting{setting.file, setting.key + ".num_output_chunks", chunks}.whole(1, 4096);
+    draft.set("loss", fmt::format("chunked:{}", count), setting);
   } else if (name == "CrossEntropyLoss") {
     draft.set("loss", "full", setting);
   } else {
@@ -201,6 +204,7 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   }
   draft.assume("grad_accum", "1", "torchtune's default");
   draft.assume("checkpointing", "none", "torchtune's default");
+  draft.assume("wrap_embeddings", "off", "torchtune's default");
 }
 
 constexpr ConfigTool kTool{"torchtune", "a recipe's configuration of torchtune", score, read};

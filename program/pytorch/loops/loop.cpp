@@ -60,8 +60,8 @@ Tensor Loop::forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor&
     h = std::move(output);
   }
   const std::size_t last = model.blocks() + 1;
-  // TRL never runs the output layer itself, so that the last unit isn't seen to end.
-  const bool has_output = !has_trl(parts_.job);
+  // TRL never runs the output layer itself, so that the last unit isn't seen to end; torchtune runs it in parts.
+  const bool has_output = !has_trl(parts_.job) && parts_.job.modeling != Modeling::torchtune;
   Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)), [&](Tensor normed) {
     normed = wrapper.leave_base(std::move(normed));
     return has_output ? wrapper.pre_output(std::move(normed)) : normed;
@@ -80,6 +80,7 @@ std::unique_ptr<Loop> make_loop(LoopParts parts) {
   if (parts.job.modeling == Modeling::trl) return make_sft_loop(std::move(parts));
   if (parts.job.modeling == Modeling::trl_dpo) return make_dpo_loop(std::move(parts));
   if (parts.job.modeling == Modeling::accelerate) return make_accelerate_loop(std::move(parts));
+  if (parts.job.modeling == Modeling::torchtune) return make_torchtune_loop(std::move(parts));
   return has_trainer(parts.job) ? make_trainer_loop(std::move(parts)) : make_plain_loop(std::move(parts));
 }
 

@@ -66,12 +66,13 @@ class Loop {
 };
 
 /// The loop that belongs to the job's modeling: a plain one, one with accelerate, transformers' Trainer, alone or with
-/// DeepSpeed, or one of TRL's trainers.
+/// DeepSpeed, one of TRL's trainers, or torchtune's recipes.
 std::unique_ptr<Loop> make_loop(LoopParts parts);
 std::unique_ptr<Loop> make_plain_loop(LoopParts parts);
 std::unique_ptr<Loop> make_accelerate_loop(LoopParts parts);
 std::unique_ptr<Loop> make_trainer_loop(LoopParts parts);
 std::unique_ptr<Loop> make_sft_loop(LoopParts parts);
 std::unique_ptr<Loop> make_dpo_loop(LoopParts parts);
+std::unique_ptr<Loop> make_torchtune_loop(LoopParts parts);
 
 }  // namespace vramfit::eager

@@ -1,0 +1,205 @@
+#include "program/pytorch/modelings/torchtune.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "program/pytorch/modelings/segment_reader.h"
+
+namespace vramfit::eager {
+
+Torchtune::Torchtune(const Graph& graph, const Job& job, Torch& torch)
+    : torch_(torch),
+      compute_(job.precision.compute),
+      may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
+      llama_(llama_graph(graph, job)),
+      is_qwen_(llama_.blocks.front().q.bias >= 0) {
+  require_builder(job);
+}
+
+void Torchtune::require_builder(const Job& job) const {
+  const LlamaStyle& style = llama_.style;
+  const LlamaSizes& sizes = llama_.sizes;
+  if (style.is_packed) refuse_model(job, "packed matrices");
+  if (style.has_experts) refuse_model(job, "experts");
+  const bool is_gemma = style.adds_one_to_norms || style.scales_embedding || style.has_post_norms;
+  const bool is_other = is_gemma || style.multiplies || style.caps_scores || style.caps_logits || style.has_sinks;
+  if (is_other || sizes.rotated_dims != sizes.head_dim) refuse_model(job, "a model built differently from Llama");
+  if (sizes.head_dim * sizes.heads != sizes.hidden) refuse_model(job, "heads of another size than hidden_size / heads");
+  for (const LlamaBlock& b : llama_.blocks) {
+    if (b.q_norm >= 0) refuse_model(job, "norms of queries and keys");
+    const auto has_bias = [](const LinearParameters& by) { return by.bias >= 0; };
+    const std::array inputs{b.q, b.k, b.v};
+    const std::array others{b.o, b.gate, b.up, b.down};
+    const bool is_alike = std::ranges::all_of(inputs, [&](const auto& by) { return has_bias(by) == is_qwen_; });
+    if (!is_alike || std::ranges::any_of(others, has_bias)) refuse_model(job, "biases elsewhere than in Qwen2");
+  }
+}
+
+std::vector<Module> Torchtune::modules() const {
+  std::vector<Module> modules{{"tok_embeddings", {llama_.embedding}}};
+  for (const LlamaBlock& b : llama_.blocks) {
+    Module layer{.name = b.name, .parameters = {}};
+    for (const LinearParameters& by : {b.q, b.k, b.v, b.o, b.gate, b.down, b.up}) {
+      append_parameters(layer.parameters, by);
+    }
+    layer.parameters.insert(layer.parameters.end(), {b.attention_norm, b.ffn_norm});
+    modules.push_back(std::move(layer));
+  }
+  modules.push_back({"output", {llama_.norm}});
+  if (llama_.output != llama_.embedding) modules.back().parameters.push_back(llama_.output);
+  return modules;
+}
+
+/// Cosines and sines beside each other; Qwen2's each twice.
+void Torchtune::load() {
+  const Scope scope(torch_.heap(), "rope");
+  const auto make = [&](std::int64_t elements, const char* what) {
+    return torch_.heap().make(elements, Dtype::f32, Category::workspace, what);
+  };
+  const std::int64_t pairs = llama_.sizes.head_dim / 2;
+  const std::int64_t angles = checked_mul(llama_.sizes.sequence, pairs);
+  frequencies_ = torch_.computed("aten::pow", {}, make(pairs, "theta"));
+  const Tensor positions = torch_.computed("aten::arange", {}, make(llama_.sizes.sequence, "positions"));
+  const Tensor angle = torch_.computed("aten::outer", {reads(positions), reads(frequencies_)}, make(angles, "angles"));
+  const std::int64_t times = is_qwen_ ? 2 : 1;
+  const Tensor cosines = torch_.computed("aten::cos", {reads(angle)}, make(times * angles, "cosines"));
+  const Tensor sines = torch_.computed("aten::sin", {reads(angle)}, make(times * angles, "sines"));
+  table_ = torch_.computed("aten::stack", {reads(cosines), reads(sines)}, make(2 * times * angles, "cache"));
+}
+
+Tensor Torchtune::embed(const Tensor& ids) {
+  const Scope scope(torch_.heap(), "tok_embeddings");
+  return torch_.embedding(ids, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, compute_);
+}
+
+Tensor Torchtune::linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
+  return torch_.linear(x, by.weight, inputs, outputs, by.bias);
+}
+
+/// F.rms_norm(x.float(), weight).to(x.dtype): of an input in fp32 and a weight in bf16, which PyTorch's kernel doesn't
+/// take, so that it runs call by call (ATen/native/layer_norm.cpp: rms_norm_composite).
+Tensor Torchtune::norm(const Tensor& x, int weight) {
+  Tensor weighted;
+  {
+    const Tensor wide = torch_.cast(x, Dtype::f32);
+    Tensor scale;
+    {
+      const Tensor power = torch_.power(wide);
+      const Tensor mean = torch_.add_scalar_in_place(torch_.mean_of_rows(power, llama_.sizes.hidden));
+      scale = torch_.rsqrt(mean);
+    }
+    const Tensor normalized = torch_.multiply_rows(wide, scale);
+    weighted = torch_.multiply_by_parameter(normalized, weight, compute_, llama_.sizes.hidden);
+  }
+  return torch_.cast(weighted, x.dtype);
+}
+
+/// RotaryPositionalEmbeddings and Llama3ScaledRoPE: pairs of neighbours, in fp32.
+Tensor Torchtune::rotated(const Tensor& x) {
+  const Tensor pairs = torch_.cast(x, Dtype::f32);
+  const auto half = [&] { return torch_.part_of(pairs, pairs.elements / 2); };
+  const auto turned = [&] { return torch_.multiply_by_constant(half(), table_); };
+  Tensor both;
+  {
+    Tensor first, second;
+    {
+      const Tensor cosines = turned(), sines = turned();
+      first = torch_.minus(cosines, sines);
+    }
+    {
+      const Tensor cosines = turned(), sines = turned();
+      second = torch_.add(cosines, sines);
+    }
+    both = torch_.joined(first, second);
+  }
+  return torch_.cast(both, x.dtype);
+}
+
+/// Qwen2RotaryPositionalEmbeddings, whose tables are rounded by each call.
+Tensor Torchtune::rotated_by_halves(const Tensor& x) {
+  const auto rounded = [&](const char* what) {
+    const std::int64_t numbers = checked_mul(llama_.sizes.sequence, llama_.sizes.head_dim);
+    return torch_.computed("aten::_to_copy", {reads(table_)},
+                           torch_.heap().make(numbers, x.dtype, Category::activations, what));
+  };
+  const Tensor cosines = rounded("cosines, rounded"), sines = rounded("sines, rounded");
+  const Tensor other = torch_.rotate_half(x);
+  const Tensor by_cosines = torch_.multiply_by_constant(x, cosines);
+  const Tensor by_sines = torch_.multiply_by_constant(other, sines);
+  return torch_.add(by_cosines, by_sines);
+}
+
+/// Keys and values are repeated with heads in front, so that their gradients have another layout, which of pairs'
+/// rotation's is mended by zeros that it adds to.
+Tensor Torchtune::attention(const LlamaBlock& b, const Tensor& x) {
+  const LlamaSizes& s = llama_.sizes;
+  const std::int64_t keys = s.kv_heads * s.head_dim, times = s.heads / s.kv_heads;
+  const auto turned = [&](const Tensor& y) { return is_qwen_ ? rotated_by_halves(y) : rotated(y); };
+  Tensor q = linear(x, b.q, s.hidden, s.hidden);
+  q = turned(q);
+  Tensor k = linear(x, b.k, s.hidden, keys);
+  Tensor v = linear(x, b.v, s.hidden, keys);
+  if (times > 1 && s.kv_heads > 1) {
+    if (is_qwen_) k = torch_.copied_in_backward(k);
+    v = torch_.copied_in_backward(v);
+  }
+  k = turned(k);
+  k = torch_.repeat_heads(k, s.kv_heads, times);
+  v = torch_.repeat_heads(v, s.kv_heads, times);
+  const Tensor out = torch_.attention(q, k, v,
+                                      {.batch = s.batch,
+                                       .sequence = s.sequence,
+                                       .heads = s.heads,
+                                       .head_dim = s.head_dim,
+                                       .may_be_cudnn = may_be_cudnn_});
+  return linear(out, b.o, s.hidden, s.hidden);
+}
+
+Tensor Torchtune::feed_forward(const LlamaBlock& b, const Tensor& x) {
+  const LlamaSizes& s = llama_.sizes;
+  Tensor h;
+  {
+    const Tensor gate = linear(x, b.gate, s.hidden, s.ffn);
+    h = torch_.silu(gate);
+  }
+  {
+    const Tensor up = linear(x, b.up, s.hidden, s.ffn);
+    h = torch_.multiply(h, up);
+  }
+  return linear(h, b.down, s.ffn, s.hidden);
+}
+
+Tensor Torchtune::run(const LlamaBlock& b, const Tensor& x) {
+  Heap& heap = torch_.heap();
+  const auto normed = [&](const char* name, const Tensor& input, int weight) {
+    const Scope scope(heap, b.name + "." + name);
+    return norm(input, weight);
+  };
+  Tensor h = normed("sa_norm", x, b.attention_norm);
+  Tensor attended;
+  {
+    const Scope scope(heap, b.name + ".attn");
+    attended = attention(b, h);
+  }
+  {
+    const Scope scope(heap, b.name);
+    h = torch_.add(attended, x);
+  }
+  Tensor fed;
+  {
+    const Tensor input = normed("mlp_norm", h, b.ffn_norm);
+    const Scope scope(heap, b.name + ".mlp");
+    fed = feed_forward(b, input);
+  }
+  const Scope scope(heap, b.name);
+  return torch_.add(h, fed);
+}
+
+Tensor Torchtune::head(Tensor h, const std::function<Tensor(Tensor)>& /*before_output*/) {
+  const Scope scope(torch_.heap(), "norm");
+  hidden_ = std::move(h);
+  return norm(hidden_, llama_.norm);
+}
+
+}  // namespace vramfit::eager

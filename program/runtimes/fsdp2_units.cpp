@@ -1,0 +1,125 @@
+#include "program/runtimes/fsdp2_units.h"
+
+#include <algorithm>
+#include <iterator>
+#include <variant>
+
+#include "job/sharding.h"
+#include "program/stages/adapters.h"
+#include "program/stages/wrapping.h"
+
+namespace vramfit {
+
+namespace {
+
+using eager::Module;
+
+Fsdp2Unit unit_of(const std::vector<Module>& modules, std::size_t m, bool reshards) {
+  return {.name = modules[m].name, .parameters = modules[m].parameters, .first = m, .last = m, .reshards = reshards};
+}
+
+/// The next module of the list that fully_shard was called with.
+void add_module(Fsdp2Unit& unit, const std::vector<Module>& modules, std::size_t m) {
+  unit.name = group_name(modules[unit.first].name, modules[m].name);
+  unit.parameters.insert(unit.parameters.end(), modules[m].parameters.begin(), modules[m].parameters.end());
+  unit.last = m;
+}
+
+/// A module's own parameters come behind those of the modules in it (_fully_shard/_fsdp_init.py: _get_managed_modules
+/// and _get_managed_states), though the model names them first: attention's sinks.
+void order_by_modules(std::vector<int>& parameters, const Graph& graph) {
+  const auto name = [&](int p) -> const std::string& { return graph.parameters[static_cast<std::size_t>(p)].name; };
+  for (auto own = parameters.begin(); own != parameters.end(); ++own) {
+    if (!name(*own).ends_with(".sinks")) continue;
+    const std::string module = std::string(module_of(name(*own))) + ".";
+    auto end = std::next(own);
+    while (end != parameters.end() && name(*end).starts_with(module)) ++end;
+    if (end == std::next(own)) continue;  // where they are already
+    std::rotate(own, std::next(own), end);
+  }
+}
+
+/// Whether the model has no output layer of its own: the last one's parameters end with its norm.
+bool is_tied(const Graph& graph, const std::vector<Module>& modules) {
+  return graph.parameters[static_cast<std::size_t>(modules.back().parameters.back())].shape.size() == 1;
+}
+
+/// torchtitan: embedding and output, where they are units at all, and then the blocks.
+std::vector<Fsdp2Unit> torchtitan_units(const Job& job, const std::vector<Module>& modules) {
+  const std::size_t last = modules.size() - 1;
+  std::vector<Fsdp2Unit> units;
+  if (job.wrap_embeddings) {
+    units.push_back(unit_of(modules, 0, block_reshards(job, false)));
+    units.push_back(unit_of(modules, last, std::holds_alternative<ReshardAlways>(job.reshard)));
+  }
+  const auto layers = static_cast<std::size_t>(layers_of_unit(job.wrap));
+  for (std::size_t m = 1; m < last; m += layers) {
+    const std::size_t end = std::min(m + layers, last);
+    units.push_back(unit_of(modules, m, block_reshards(job, end == last)));
+    for (std::size_t more = m + 1; more < end; ++more) add_module(units.back(), modules, more);
+  }
+  return units;
+}
+
+/// torchtune (training/_distributed.py: shard_model): the blocks, and of custom_sharded_layers the embedding and the
+/// output layer, which is gathered for each part that it runs on. Everything else is the root's: norm, and tied
+/// weights.
+std::vector<Fsdp2Unit> torchtune_units(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
+  const std::size_t last = modules.size() - 1;
+  std::vector<Fsdp2Unit> units;
+  for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, false)));
+  if (!job.wrap_embeddings || is_tied(graph, modules)) return units;
+  units.push_back(unit_of(modules, 0, block_reshards(job, false)));
+  units.push_back({.name = modules[last].name,
+                   .parameters = {modules[last].parameters.back()},
+                   .first = kOutput,
+                   .last = kOutput,
+                   .reshards = block_reshards(job, false)});
+  return units;
+}
+
+/// accelerate 1.15 (utils/fsdp_utils.py: fsdp2_prepare_model): the blocks, the embedding, and norm and output, which
+/// stay gathered until their backward. Tied weights put the embedding into that last unit. In a model with PEFT around
+/// it accelerate may not find the norm, which is then left to the root.
+std::vector<Fsdp2Unit> accelerate_units(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
+  const std::size_t last = modules.size() - 1;
+  std::vector<Fsdp2Unit> units;
+  for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, false)));
+  Fsdp2Unit tail = unit_of(modules, last, false);
+  tail.is_end = true;
+  const bool has_tied = is_tied(graph, modules);
+  if (has_adapters(job) && !modules[last].is_found_in_peft) {
+    tail.parameters.clear();
+    if (!has_tied) tail.parameters.push_back(modules[last].parameters.back());
+    tail.first = kOutput;
+  }
+  if (has_tied) {
+    tail.parameters.insert(tail.parameters.end(), modules[0].parameters.begin(), modules[0].parameters.end());
+    tail.first = 0;
+  } else {
+    units.push_back(unit_of(modules, 0, block_reshards(job, false)));
+    units.back().is_end = true;
+  }
+  units.push_back(std::move(tail));
+  return units;
+}
+
+std::vector<Fsdp2Unit> units_of(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
+  if (job.modeling == Modeling::torchtune) return torchtune_units(graph, job, modules);
+  return uses_accelerate(job) ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
+}
+
+}  // namespace
+
+bool block_reshards(const Job& job, bool is_last) {
+  if (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard)) return false;
+  return !std::holds_alternative<ReshardLastKept>(job.reshard) || !is_last;
+}
+
+std::vector<Fsdp2Unit> fsdp2_units(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
+  std::vector<Fsdp2Unit> units = units_of(graph, job, modules);
+  for (Fsdp2Unit& unit : units) order_by_modules(unit.parameters, graph);
+  return units;
+}
+
+}  // namespace vramfit

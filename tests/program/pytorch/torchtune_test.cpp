@@ -1,0 +1,84 @@
+// torchtune's recipes. That their step is what torchtune does is tested in tests/oracle/hf_trainer, event by event.
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
+#include "job/stacks.h"
+#include "program/make_program.h"
+#include "program/not_modelled.h"
+#include "program/readers/check.h"
+#include "program/stages/adapters.h"
+#include "tests/support/models.h"
+
+namespace vramfit {
+namespace {
+
+ModelSpec spec_of_test() {
+  ModelSpec spec = testing::small_llama();
+  spec.vocab_size = 4000;  // of fewer rows the embedding's gradient has no rules
+  return spec;
+}
+
+struct Field {
+  std::string name, value;
+};
+
+program::Program program_of(const std::vector<Field>& fields, const std::string& cluster_text = "1xH100-80GB") {
+  const Cluster cluster = parse_cluster(cluster_text);
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("torchtune"), cluster));
+  job_field_named("seq_len").set(job, "512");
+  for (const Field& field : fields) job_field_named(field.name).set(job, field.value);
+  std::vector<std::string> notes;
+  const ModelSpec spec = spec_of_test();
+  const Job resolved = resolve_job(job, spec, cluster, notes);
+  require_rules(resolved, cluster);
+  return program::make_program(
+      {.graph = training_graph(spec, resolved), .job = resolved, .device = cluster.card.device, .coords = {}});
+}
+
+int allocations_of(const program::Program& program, const std::string& begins) {
+  int count = 0;
+  for (const program::Buffer& buffer : program.main.buffers) {
+    if (program.labels[static_cast<std::size_t>(buffer.label)].starts_with(begins)) ++count;
+  }
+  return count;
+}
+
+TEST_CASE("the output layer runs on 8 parts of the sequence, whose logits live together") {
+  CHECK(allocations_of(program_of({}), "output: linear") == 8);
+  CHECK(allocations_of(program_of({{"loss", "chunked:3"}}), "output: linear") == 3);
+  CHECK(allocations_of(program_of({{"seq_len", "9"}}), "output: linear") == 5);  // two tokens each, and one
+}
+
+TEST_CASE("what is recorded is sound") {
+  for (const std::vector<Field>& fields : {std::vector<Field>{},
+                                           {{"checkpointing", "full"}, {"micro_batch", "2"}, {"grad_accum", "3"}},
+                                           {{"optimizer", "adamw:foreach"}}}) {
+    for (const char* const cluster : {"1xH100-80GB", "4xH100-80GB"}) {
+      CAPTURE(cluster);
+      const auto fault = program::fault_of(program_of(fields, cluster));
+      CHECK_MESSAGE(!fault, fault.value_or(""));
+    }
+  }
+}
+
+TEST_CASE("what torchtune's recipes have no rules for is refused by name") {
+  const auto refused = [](const std::vector<Field>& fields, const std::string& cluster, const char* says) {
+    CHECK_THROWS_WITH_AS(program_of(fields, cluster), doctest::Contains(says), NotModelled);
+  };
+  refused({{"precision", "fp32"}}, "1xH100-80GB", "--precision fp32 with --modeling torchtune");
+  refused({{"precision", "bf16-mixed"}}, "4xH100-80GB", "--precision bf16-mixed with --modeling torchtune");
+  refused({{"loss", "full"}}, "1xH100-80GB", "--loss full with --modeling torchtune");
+  refused({{"optimizer_in_backward", "on"}}, "1xH100-80GB", "--optimizer-in-backward on");
+  refused({{"checkpointing", "every:2"}}, "1xH100-80GB", "--checkpointing every:2");
+  refused({{"method", "lora"}}, "1xH100-80GB", "--method lora");
+  refused({{"offload", "params"}}, "4xH100-80GB", "--offload params");
+  refused({{"optimizer", "adamw-8bit:paged"}}, "4xH100-80GB", "with FSDP2");
+}
+
+}  // namespace
+}  // namespace vramfit
