@@ -79,6 +79,8 @@ class Zero3Coordinator {
   void release_all();
   /// After it: those that stay whole.
   void gather_persistent();
+  /// The same as a forward gathers them, for a model that has no step.
+  void gather_for_good();
   /// One, on its own (param.all_gather()), and as if it had never been.
   void gather_alone(PartedParameter& parameter);
   void let_go(PartedParameter& parameter);
@@ -90,6 +92,9 @@ class Zero3Coordinator {
   };
   enum class Trace { none, recording, complete };
 
+  void clear_gathers();
+  bool is_next(const Submodule& module) const;
+  void invalidate();
   void compare_over_ranks(std::int64_t numbers);
   std::vector<std::size_t> own(const Submodule& module) const;
   void gather(std::vector<std::size_t> parameters);
@@ -101,8 +106,9 @@ class Zero3Coordinator {
   void gather_into(const Tensor& whole, const Tensor& part);
   /// `stream` goes on once the other of compute and the one that gathers has done what it was given.
   void wait_on(Stream stream);
-  void wait_for(Gather& gather);
-  void wait_for(Arrival& arrival);
+  /// What is copied out of what arrived is made on `stream`.
+  void wait_for(Gather& gather, Stream stream);
+  void wait_for(Arrival& arrival, Stream stream);
   void make_whole(PartedParameter& parameter, Tensor whole);
   void release_one(PartedParameter& parameter);
   void take_from_queue(const std::vector<std::size_t>& needed);
