@@ -76,11 +76,15 @@ void Zero3Coordinator::end_recording() {
 
 /// _clean_inflight_param_registry
 void Zero3Coordinator::clear_gathers() {
+  std::vector<PartedParameter*> on_their_way;
   for (PartedParameter& p : parameters_) {
-    if (p.gather == nullptr) continue;
-    wait_for(*p.gather, Stream::compute);
-    p.gather = nullptr;
-    release_one(p);
+    if (p.gather != nullptr) on_their_way.push_back(&p);
+  }
+  std::ranges::stable_sort(on_their_way, {}, [](const PartedParameter* p) { return p->gather->number; });
+  for (PartedParameter* p : on_their_way) {
+    wait_for(*p->gather, Stream::compute);
+    p->gather = nullptr;
+    release_one(*p);
   }
 }
 

@@ -29,6 +29,7 @@ struct Arrival {
 /// What is gathered at once, and waited for at once.
 struct Gather {
   std::vector<Arrival> arrivals;  // one for each type
+  std::int64_t number = 0;        // in the order in which they began
   bool is_complete = false;
 };
 
@@ -129,7 +130,7 @@ class Zero3Coordinator {
   std::vector<Submodule> modules_;               // in the order in which they were entered
   std::vector<std::vector<std::size_t>> order_;  // their parameters, of the recorded order
   std::deque<Use> queue_;
-  std::int64_t step_ = 0, available_ = 0;
+  std::int64_t step_ = 0, available_ = 0, gathers_ = 0;
   std::vector<Submodule> in_backward_;  // in the order in which they began
   /// Frozen ones that a checkpoint gathered, by the module whose backward had begun last. It lets go of them
   /// (ds_recompute_parameters).

@@ -27,7 +27,7 @@ void Zero3Coordinator::gather(std::vector<std::size_t> parameters) {
   if (parameters.empty()) return;
   std::ranges::sort(parameters);
   const Scope scope(torch_.heap(), "zero");
-  const auto made = std::make_shared<Gather>(Gather{.arrivals = by_type(parameters)});
+  const auto made = std::make_shared<Gather>(Gather{.arrivals = by_type(parameters), .number = gathers_++});
   for (const std::size_t place : parameters) {
     PartedParameter& p = parameters_[place];
     p.status = Status::on_its_way;
