@@ -83,9 +83,9 @@ void Zero3Coordinator::clear_gathers() {
   std::ranges::stable_sort(on_their_way, {}, [](const PartedParameter* p) { return p->gather->number; });
   for (PartedParameter* p : on_their_way) {
     wait_for(*p->gather, Stream::compute);
-    p->gather = nullptr;
     release_one(*p);
   }
+  for (PartedParameter* p : on_their_way) p->gather = nullptr;
 }
 
 bool Zero3Coordinator::is_next(const Submodule& module) const {

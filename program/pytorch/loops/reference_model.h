@@ -15,7 +15,7 @@ class ReferenceModel {
   explicit ReferenceModel(const LoopParts& parts);
 
   void load();
-  /// The first of them leaves what later ones find.
+  /// At the end of each step. If the first has but one forward, what a second one leaves is made then.
   void end_step();
   /// A forward. Until the end of `use`, what names a parameter finds this model's.
   template <typename Use>
