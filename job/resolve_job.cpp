@@ -15,6 +15,7 @@
 #include "job/mesh.h"
 #include "job/sharding.h"
 #include "job/stacks.h"
+#include "job/zero3_auto.h"
 
 namespace vramfit {
 
@@ -251,7 +252,6 @@ void note_late_frees(const Job& job, Notes& notes) {
       "which can be the gathered parameters and gradients of two units more");
 }
 
-/// The Trainer's "auto" (transformers 5.23, integrations/deepspeed.py: trainer_config_finalize).
 void resolve_zero3_sizes(Job& job, const ModelSpec& spec, Notes& notes) {
   Zero3Sizes& sizes = job.zero3_sizes;
   const bool has_auto =
@@ -262,10 +262,11 @@ void resolve_zero3_sizes(Job& job, const ModelSpec& spec, Notes& notes) {
   }
   const std::int64_t hidden = spec.hidden_size;
   if (sizes.prefetch_bucket_size == kByHiddenSize) {
-    const auto side = static_cast<double>(hidden);
-    sizes.prefetch_bucket_size = static_cast<std::int64_t>(0.9 * side * side);  // rounded as there
+    sizes.prefetch_bucket_size = auto_prefetch_bucket_size(hidden);
   }
-  if (sizes.param_persistence_threshold == kByHiddenSize) sizes.param_persistence_threshold = checked_mul(10, hidden);
+  if (sizes.param_persistence_threshold == kByHiddenSize) {
+    sizes.param_persistence_threshold = auto_param_persistence_threshold(hidden);
+  }
   notes.push_back(
       fmt::format("--zero3-sizes {} (0.9 x {} squared and 10 x {} for auto)", get_zero3_sizes(job), hidden, hidden));
 }

@@ -58,6 +58,8 @@ constexpr std::array kTorchtuneFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, S
 constexpr std::array kDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "transformers"}};
 constexpr std::array kSftDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "trl"},
                                    StackDefault{"checkpointing", "full"}};
+constexpr std::array kDpoDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "trl-dpo"},
+                                   StackDefault{"checkpointing", "full"}};
 
 constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
@@ -65,6 +67,7 @@ constexpr std::array kStacks{
     Stack{"trl", "TRL's SFTTrainer", kSft, kSftFsdp2},
     Stack{"trl-deepspeed", "TRL's SFTTrainer with DeepSpeed", kSftDeepSpeed, kSftDeepSpeed},
     Stack{"trl-dpo", "TRL's DPOTrainer", kDpo, kDpoFsdp2},
+    Stack{"trl-dpo-deepspeed", "TRL's DPOTrainer with DeepSpeed", kDpoDeepSpeed, kDpoDeepSpeed},
     Stack{"trl-grpo", "TRL's GRPOTrainer", {}, {}},
     Stack{"accelerate", "a training loop with accelerate", kAccelerate, kAccelerateFsdp2},
     Stack{"deepspeed", "transformers' Trainer with DeepSpeed", kDeepSpeed, kDeepSpeed},
@@ -87,6 +90,7 @@ const Stack& stack_named(std::string_view name) {
 
 const Stack& stack_of(const Job& job) {
   if (job.runtime == Runtime::deepspeed) {
+    if (job.modeling == Modeling::trl_dpo) return stack_named("trl-dpo-deepspeed");
     return stack_named(job.modeling == Modeling::trl ? "trl-deepspeed" : "deepspeed");
   }
   switch (job.modeling) {
@@ -110,6 +114,7 @@ const Stack& stack_of(const Job& job) {
 
 const Stack& with_deepspeed(const Stack& stack) {
   if (stack.name == "transformers") return stack_named("deepspeed");
+  if (stack.name == "trl-dpo") return stack_named("trl-dpo-deepspeed");
   return stack.name == "trl" ? stack_named("trl-deepspeed") : stack;
 }
 

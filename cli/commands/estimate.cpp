@@ -246,7 +246,7 @@ std::optional<Asked> asked_of_recipe(const EstimateFlags& flags, const Estimate&
 /// The estimate, and what else was asked for.
 std::string answer_text(const EstimateFlags& flags, const Answer& answer, const ModelSpec& spec, bool json) {
   const Estimate& result = answer.estimate;
-  const std::vector<WhatIf> changed = what_ifs(answer.question, flags.what_ifs, spec);
+  const std::vector<WhatIf> changed = what_ifs(answer.question, flags.what_ifs, spec, result.job);
   std::optional<AtPeak> held;
   if (flags.at_peak && !result.ranks.empty()) held = at_peak(spec, result, effects_of(flags.run));
   if (json) return estimate_to_json(result, {.what_ifs = changed, .at_peak = held ? &*held : nullptr});

@@ -42,7 +42,8 @@ bool finish_library(Draft& draft) {
     draft.forget(fact::kLibrary);
     draft.assume(fact::kLibrary, "trl-deepspeed", "TRL's SFTTrainer with DeepSpeed");
   } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-dpo")) {
-    draft.not_modelled("DPOTrainer with DeepSpeed");
+    draft.forget(fact::kLibrary);
+    draft.assume(fact::kLibrary, "trl-dpo-deepspeed", "TRL's DPOTrainer with DeepSpeed");
   }
   return is_known;
 }

@@ -61,14 +61,23 @@ std::string apply(JobQuestion& question, const std::string& part) {
   return fmt::format("{} {}", flag_of(field), value);
 }
 
-WhatIf what_if(JobQuestion question, const std::string& change, const ModelSpec& spec) {
+/// Other stacks have another loss, so that figures of them are of another job.
+void require_same_task(const Job& before, const Estimate& after) {
+  if (after.verdict == Verdict::not_modelled) return;
+  if ((before.modeling == Modeling::trl_dpo) == (after.job.modeling == Modeling::trl_dpo)) return;
+  throw InputError("changes what is trained for: preferences are DPOTrainer's alone (--stack trl-dpo)");
+}
+
+WhatIf what_if(JobQuestion question, const std::string& change, const ModelSpec& spec, const Job& before) {
   try {
     std::string flags;
     for (const std::string& part : parts_of(change)) {
       flags += fmt::format("{}{}", flags.empty() ? "" : " ", apply(question, part));
     }
     if (flags.empty()) throw InputError("names nothing to change; expected KEY=VALUE");
-    return {.change = flags, .estimate = estimate_of(question, read_asked(question), spec, false)};
+    WhatIf made{.change = flags, .estimate = estimate_of(question, read_asked(question), spec, false)};
+    require_same_task(before, made.estimate);
+    return made;
   } catch (const InputError& error) {
     throw InputError(fmt::format("--what-if {}: {}", printable(change), error.what()));
   }
@@ -142,10 +151,10 @@ std::string parts_text(const Estimate& base, const WhatIf& what_if) {
 }  // namespace
 
 std::vector<WhatIf> what_ifs(const JobQuestion& question, const std::vector<std::string>& changes,
-                             const ModelSpec& spec) {
+                             const ModelSpec& spec, const Job& before) {
   std::vector<WhatIf> list;
   list.reserve(changes.size());
-  for (const std::string& change : changes) list.push_back(what_if(question, change, spec));
+  for (const std::string& change : changes) list.push_back(what_if(question, change, spec, before));
   return list;
 }
 

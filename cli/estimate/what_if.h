@@ -15,7 +15,7 @@ namespace vramfit {
 /// would be with these flags added. A change that isn't modelled is an estimate that says so; an unknown key or value,
 /// or one that contradicts what is set, throws an InputError that names the change.
 std::vector<WhatIf> what_ifs(const JobQuestion& question, const std::vector<std::string>& changes,
-                             const ModelSpec& spec);
+                             const ModelSpec& spec, const Job& before);
 
 /// A table with a line for the job as it is and one for each change, and what memory differs by, part by part.
 std::string what_if_text(const Estimate& base, const std::vector<WhatIf>& what_ifs, const Terminal& terminal);

@@ -33,11 +33,11 @@ inline constexpr int kPhases = 8;
 std::string_view phase_name(Phase phase);
 
 /// The stream that a block is allocated on; each has its own pools. FSDP2's copy-in and all-gather buffers are on
-/// `all_gather`, the outputs of its reduce-scatter on `reduce_scatter`. Copies between the card and its host run on
-/// `to_host` and `to_device`. `host` is the rank's own thread: what is run on it computes on the CPU, over host memory,
-/// and a wait on it holds up the launches of all other streams.
-enum class Stream : std::uint8_t { compute, all_gather, reduce_scatter, to_host, to_device, host };
-inline constexpr int kStreams = 6;
+/// `all_gather`, or of a second model on `reference`, and the outputs of its reduce-scatter on `reduce_scatter`. Copies
+/// between the card and its host run on `to_host` and `to_device`. `host` is the rank's own thread: what is run on it
+/// computes on the CPU, over host memory, and a wait on it holds up the launches of all other streams.
+enum class Stream : std::uint8_t { compute, all_gather, reduce_scatter, to_host, to_device, reference, host };
+inline constexpr int kStreams = 7;
 
 /// One malloc (bytes > 0) or free (bytes < 0) of a labelled block. `id` pairs the two. Of no bytes: what the allocator
 /// has cached goes back to the card.

@@ -43,8 +43,9 @@ std::int64_t shard_elements(const ParameterGroup& group, Part part, Dtype comput
 
 }  // namespace
 
-Fsdp2::Fsdp2(Torch& torch, const Graph& graph, const Job& job)
+Fsdp2::Fsdp2(Torch& torch, const Graph& graph, const Job& job, Stream gathers)
     : torch_(torch),
+      gathers_(gathers),
       ranks_(job.mesh.shard),
       replicas_(job.mesh.replicate),
       offloads_(offload_of(job).parameters),
@@ -98,10 +99,10 @@ Accesses Fsdp2::cast_shards(const ParameterGroup& group, std::vector<Tensor>& ma
     (has(p, Part::cast, compute_) ? cast : copied).push_back(reads(p.trained.value));
   }
   made.push_back(heap.make(shard_elements(group, Part::cast, compute_), compute_, Category::communication,
-                           "all-gather input", Stream::all_gather));
+                           "all-gather input", gathers_));
   if (cast.empty()) return copied;
   cast.push_back(writes(made.back()));
-  heap.run("aten::_foreach_copy_", cast, Stream::all_gather);
+  heap.run("aten::_foreach_copy_", cast, gathers_);
   copied.push_back(reads(made.back()));
   return copied;
 }
@@ -110,16 +111,15 @@ Accesses Fsdp2::cast_shards(const ParameterGroup& group, std::vector<Tensor>& ma
 Accesses Fsdp2::fetched_shards(const ParameterGroup& group, std::vector<Tensor>& made) {
   Heap& heap = torch_.heap();
   const auto make = [&](const ShardedParameter& p, Dtype dtype, const char* what) {
-    return heap.make(p.trained.elements, dtype, Category::communication, what + (" of " + p.trained.name),
-                     Stream::all_gather);
+    return heap.make(p.trained.elements, dtype, Category::communication, what + (" of " + p.trained.name), gathers_);
   };
   Accesses copied;
   for (const ShardedParameter& p : group.parameters) {
     Tensor shard = make(p, p.dtype, "shard");
-    heap.copy_over_link(p.trained.value, shard, Stream::all_gather);
+    heap.copy_over_link(p.trained.value, shard, gathers_);
     if (has(p, Part::cast, compute_)) {
       Tensor cast = make(p, compute_, "all-gather input");
-      heap.run("aten::_to_copy", {reads(shard), writes(cast)}, Stream::all_gather);
+      heap.run("aten::_to_copy", {reads(shard), writes(cast)}, gathers_);
       shard = std::move(cast);
     }
     copied.push_back(reads(shard));
@@ -137,12 +137,12 @@ void Fsdp2::unshard(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   std::vector<Tensor> made;
   Accesses copied = offloads_ ? fetched_shards(group, made) : cast_shards(group, made);
-  group.all_gathered = heap.make(checked_mul(elements, ranks_), compute_, Category::communication, "all-gather output",
-                                 Stream::all_gather);
+  group.all_gathered =
+      heap.make(checked_mul(elements, ranks_), compute_, Category::communication, "all-gather output", gathers_);
   copied.push_back({group.all_gathered.storage.buffer(), program::How::write_part});
-  heap.run("fsdp::all_gather_copy_in", copied, Stream::all_gather);
+  heap.run("fsdp::all_gather_copy_in", copied, gathers_);
   group.all_gather = heap.start(program::Collective::all_gather, program::Axis::shard, {changes(group.all_gathered)},
-                                Stream::all_gather, elements * dtype_bytes(compute_));
+                                gathers_, elements * dtype_bytes(compute_));
   group.is_prefetched = true;
 }
 
@@ -167,14 +167,14 @@ void Fsdp2::wait_for_unshard(ParameterGroup& group, bool is_forward) {
   Tensor before;
   if (is_forward) before = std::exchange(held_all_gathered_, {});
   const Scope scope(torch_.heap(), group.name);
-  if (before.storage) torch_.heap().wait(held_copied_out_, Stream::all_gather);
+  if (before.storage) torch_.heap().wait(held_copied_out_, gathers_);
   copy_out(group);
   Tensor all_gathered = std::exchange(group.all_gathered, {});
   if (is_forward) {
     held_all_gathered_ = std::move(all_gathered);
     held_copied_out_ = torch_.heap().record(Stream::compute);
   } else {
-    torch_.heap().wait_for_stream(Stream::all_gather, Stream::compute);
+    torch_.heap().wait_for_stream(gathers_, Stream::compute);
   }
   group.is_gathered = true;
   group.is_prefetched = false;
@@ -187,16 +187,16 @@ void Fsdp2::reshard(ParameterGroup& group) {
 
 /// Gathers wait for the optimizer, and so do copies of gradients to where it has read others.
 void Fsdp2::begin_forward() {
-  torch_.heap().wait_for_stream(Stream::all_gather, Stream::compute);
+  torch_.heap().wait_for_stream(gathers_, Stream::compute);
   if (!offloads_) return;
-  for (const Stream stream : {Stream::all_gather, Stream::reduce_scatter}) {
+  for (const Stream stream : {gathers_, Stream::reduce_scatter}) {
     torch_.heap().wait_for_stream(stream, Stream::host);
   }
 }
 
 void Fsdp2::end_forward() {
   if (!held_all_gathered_.storage) return;
-  torch_.heap().wait(held_copied_out_, Stream::all_gather);
+  torch_.heap().wait(held_copied_out_, gathers_);
   held_all_gathered_ = {};
 }
 

@@ -44,7 +44,8 @@ struct ParameterGroup {
 
 class Fsdp2 {
  public:
-  Fsdp2(Torch& torch, const Graph& graph, const Job& job);
+  /// `gathers`: the stream of copy-ins and all-gathers. Each root has its own (FSDPCommContext).
+  Fsdp2(Torch& torch, const Graph& graph, const Job& job, Stream gathers = Stream::all_gather);
 
   /// The parameters of modules that fully_shard was called with. The index of the group. Groups come in the order in
   /// which the model's modules have them, the root's first: what backward leaves is finished in that order.
@@ -93,6 +94,7 @@ class Fsdp2 {
   void release_reduce_input();
 
   Torch& torch_;
+  Stream gathers_;
   std::int64_t ranks_, replicas_;
   bool syncs_gradients_ = true, offloads_;
   Dtype compute_, reduce_;

@@ -42,6 +42,7 @@ class Trainer {
   program::Program run() {
     begin_section({.kind = Section::Kind::load});
     enter(Phase::load);
+    loop_->load_first();
     wrapper_->load();
     model_->load();
     loop_->prepare();

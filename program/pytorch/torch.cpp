@@ -41,6 +41,7 @@ void Torch::set_parameter(int parameter, const Tensor& tensor, bool is_trained) 
 void Torch::exchange_models() {
   of_other_model_.resize(parameters_.size());
   std::swap(parameters_, of_other_model_);
+  std::swap(hooks_, hooks_of_other_model_);
 }
 
 void Torch::set_frozen_parameter(int parameter, Tensor& tensor) {

@@ -385,7 +385,7 @@ class Torch final : public Backend {
   std::map<int, Tensor> cast_parameters_;  // under autocast
   std::vector<Tensor> leaves_;             // of require_gradient(), and their gradients
   std::function<void(int)> on_gradient_;   // empty: none
-  ModuleHooks* hooks_ = nullptr;
+  ModuleHooks *hooks_ = nullptr, *hooks_of_other_model_ = nullptr;
   bool in_backward_ = false, has_gradients_ = true;
   std::int64_t sequence_ = 0;
 };

@@ -83,6 +83,8 @@ class Wrapper {
   /// Around the model's forward.
   virtual void begin_forward() {}
   virtual void end_forward(const Tensor& /*logits*/) {}
+  /// Before that, and before what the model returns is converted: its own module has run.
+  virtual void end_module(const Tensor& /*output*/) {}
   /// Around a module's forward; what pre_forward returns is the input as the module sees it.
   virtual Tensor pre_forward(std::size_t /*module*/, Tensor input) { return input; }
   virtual void post_forward(std::size_t /*module*/, const Tensor& /*output*/) {}
@@ -119,6 +121,9 @@ class Wrapper {
   virtual std::vector<OptimizerGroup> groups() { return {{trained(), gradients()}}; }
   /// Whether the second forward and backward of a run leave more than they find, as the first ones do.
   virtual bool settles_in_second() const { return false; }
+  /// What the second forward of a model that isn't trained leaves more than the first, at the end of a step that had
+  /// but one.
+  virtual void settle() {}
   /// Whether parameters, gradients and states are in host memory, and the CPU updates (host_update.h).
   virtual bool updates_on_host() const { return false; }
   /// What an engine around the model does for a step, where it does that itself (DeepSpeed): `optimizer` updates what

@@ -7,15 +7,13 @@
 
 #include <fmt/format.h>
 
+#include "program/pytorch/zero_host.h"
 #include "program/stages/adapters.h"
 
 namespace vramfit::eager {
 
 using Pass = Zero3Coordinator::Pass;
 
-namespace {
-
-/// PeftModelForCausalLM, LoraModel, LlamaForCausalLM, LlamaModel; without adapters the last two.
 std::vector<Submodule> outer_modules(const Job& job) {
   std::vector<std::string> names{"causal lm", "model"};
   if (has_adapters(job)) names.insert(names.begin(), {"peft", "tuner"});
@@ -25,8 +23,6 @@ std::vector<Submodule> outer_modules(const Job& job) {
   }
   return modules;
 }
-
-}  // namespace
 
 Zero3::Zero3(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
     : WholeModel(torch, graph, job, modules),
@@ -125,16 +121,23 @@ void Zero3::make_parts() {
     if (has_frozen && p.gets_gradient) {
       adapters.emplace_back(&p, std::move(whole));
     } else {
-      make_part(p, whole);
+      p.part = part_of(heap(), p, whole, offload_.parameters);
     }
   }
-  for (auto& [p, whole] : adapters) make_part(*p, std::exchange(whole, {}));
+  for (auto& [p, whole] : adapters) p->part = part_of(heap(), *p, std::exchange(whole, {}), offload_.parameters);
 }
 
-void Zero3::make_part(PartedParameter& p, const Tensor& whole) {
-  if (offload_.parameters) return move_part_to_host(p, whole);
-  p.part = heap().make(p.part_elements, p.dtype, Category::parameters, "part of " + p.trained->name);
-  heap().run("aten::copy_", {reads(whole), writes(p.part)});
+/// _partition_param
+Tensor part_of(Heap& heap, const PartedParameter& p, const Tensor& whole, bool is_on_host) {
+  const std::string what = "part of " + p.trained->name;
+  if (is_on_host) {  // remote_device
+    Tensor there = heap.narrow(pinned(heap, p.part_elements, p.dtype, Category::parameters, what), 0, p.part_elements);
+    heap.copy_over_link(heap.narrow(whole, 0, std::min(p.part_elements, whole.elements)), there, Stream::compute);
+    return there;
+  }
+  Tensor part = heap.make(p.part_elements, p.dtype, Category::parameters, what);
+  heap.run("aten::copy_", {reads(whole), writes(part)});
+  return part;
 }
 
 /// defragment: what is trained, over the host, into one tensor.
@@ -182,11 +185,17 @@ void Zero3::begin_forward() {
   for (const Submodule& module : modules_) coordinator_.fetch(module, Pass::forward);
 }
 
-/// The hook before the module's backward is a node at its output, the one after it a node at its input.
+/// The hook before the module's backward is a node at its output, the one after it a node at its input, which isn't
+/// taken for the last one where the module has run again without gradients (ds_grads_remaining).
 Tensor Zero3::enter(const Submodule& module, Tensor input) {
   coordinator_.fetch(module, Pass::forward);
-  if (module.is_called_by_names || !input.wants_gradient) return input;
-  return torch().pass_through(std::move(input), [this, module] { coordinator_.release(module, Pass::backward); });
+  if (module.is_called_by_names) return input;
+  int& left = inputs_left_[module.name];
+  left = input.wants_gradient ? 1 : 0;
+  if (!input.wants_gradient) return input;
+  return torch().pass_through(std::move(input), [this, module] {
+    if (--inputs_left_[module.name] == 0) coordinator_.release(module, Pass::backward);
+  });
 }
 
 Tensor Zero3::leave(const Submodule& module, Tensor output) {

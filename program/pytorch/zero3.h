@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,12 @@
 #include "program/stages/offload.h"
 
 namespace vramfit::eager {
+
+/// PeftModelForCausalLM, LoraModel, LlamaForCausalLM, LlamaModel; without adapters the last two.
+std::vector<Submodule> outer_modules(const Job& job);
+
+/// The rank's part of a parameter that was made whole; in host memory, if parts are there.
+Tensor part_of(Heap& heap, const PartedParameter& parameter, const Tensor& whole, bool is_on_host);
 
 class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
  public:
@@ -66,7 +73,6 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   void add_parameters();
   void add_groups(const std::vector<Trained*>& parameters, std::size_t of_optimizer);
   void make_parts();
-  void make_part(PartedParameter& parameter, const Tensor& whole);
   void flatten();
   void make_masters();
   void make_gradients();
@@ -79,7 +85,6 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   void wait_on(Stream waiting);
 
   // zero3_offload.cpp
-  void move_part_to_host(PartedParameter& parameter, const Tensor& whole);
   void flatten_on_host();
   void make_masters_on_host();
   void make_gradients_on_host();
@@ -107,7 +112,8 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   Zero3Coordinator coordinator_;
   std::vector<Submodule> modules_;  // around all others, from the root to the one without the output layer
   std::vector<Group> groups_;
-  std::size_t updated_ = 0;  // of groups_
+  std::map<std::string, int> inputs_left_;  // by module: gradients that backward is still to see
+  std::size_t updated_ = 0;                 // of groups_
   Tensor flat_, gradients_, bucket_, tracker_;
   std::vector<Tensor> gradient_parts_;  // by parameter
   std::vector<Tensor> norms_;           // with offload: likewise, of a step

@@ -74,14 +74,38 @@ void Zero3Coordinator::end_recording() {
   trace_ = Trace::complete;
 }
 
+/// _clean_inflight_param_registry
+void Zero3Coordinator::clear_gathers() {
+  std::vector<PartedParameter*> on_their_way;
+  for (PartedParameter& p : parameters_) {
+    if (p.gather != nullptr) on_their_way.push_back(&p);
+  }
+  std::ranges::stable_sort(on_their_way, {}, [](const PartedParameter* p) { return p->gather->number; });
+  for (PartedParameter* p : on_their_way) {
+    wait_for(*p->gather, Stream::compute);
+    release_one(*p);
+  }
+  for (PartedParameter* p : on_their_way) p->gather = nullptr;
+}
+
+bool Zero3Coordinator::is_next(const Submodule& module) const {
+  const auto step = static_cast<std::size_t>(step_);
+  return step < modules_.size() && modules_[step].name == module.name;
+}
+
+/// _invalidate_trace: what runs now is in another order.
+void Zero3Coordinator::invalidate() {
+  trace_ = Trace::none;
+  modules_.clear();
+  order_.clear();
+  queue_.clear();
+  for (PartedParameter& p : parameters_) p.fetched_for_step = kNever;
+  clear_gathers();
+}
+
 /// reset_step: the first forward and backward are recorded, and all others follow that record.
 void Zero3Coordinator::begin() {
-  for (PartedParameter& p : parameters_) {
-    if (p.gather == nullptr) continue;
-    wait_for(*p.gather);
-    p.gather = nullptr;
-    release_one(p);
-  }
+  clear_gathers();
   end_recording();
   if (trace_ == Trace::none) {
     compare_over_ranks(0);
@@ -102,6 +126,7 @@ void Zero3Coordinator::begin() {
 
 void Zero3Coordinator::fetch(const Submodule& module, Pass pass) {
   const std::vector<std::size_t> needed = own(module);
+  if (trace_ == Trace::complete && !is_next(module)) invalidate();
   if (trace_ == Trace::recording) modules_.push_back(module);
   if (pass == Pass::backward &&
       std::ranges::none_of(in_backward_, [&](const Submodule& m) { return m.name == module.name; })) {
@@ -117,7 +142,7 @@ void Zero3Coordinator::fetch(const Submodule& module, Pass pass) {
     }
     if (p.gather == nullptr) continue;
     const std::shared_ptr<Gather> gather = std::exchange(p.gather, nullptr);
-    wait_for(*gather);
+    wait_for(*gather, stream_);
   }
   wait_on(Stream::compute);
   if (trace_ == Trace::complete) {
@@ -154,109 +179,6 @@ void Zero3Coordinator::prefetch() {
     elements += p.trained->elements;
   }
   gather({chosen.begin(), chosen.end()});
-}
-
-/// all_gather_coalesced, of those that are parted. On one rank a part is all there is.
-void Zero3Coordinator::gather(std::vector<std::size_t> parameters) {
-  std::erase_if(parameters, [this](std::size_t p) { return parameters_[p].status != Status::parted; });
-  if (parameters.empty()) return;
-  std::ranges::sort(parameters);
-  const Scope scope(torch_.heap(), "zero");
-  const auto made = std::make_shared<Gather>(Gather{.arrivals = by_type(parameters)});
-  for (const std::size_t place : parameters) {
-    PartedParameter& p = parameters_[place];
-    p.status = Status::on_its_way;
-    p.gather = made;
-    available_ += p.trained->elements;
-  }
-  if (ranks_ == 1 && !offloads_) return;
-  wait_on(stream_);  // it may work with what was let go of
-  if (ranks_ > 1) {
-    for (Arrival& arrival : made->arrivals) start(arrival, parameters.size() == 1);
-    return;
-  }
-  for (const std::size_t place : parameters) parameters_[place].whole = on_card(parameters_[place], stream_);
-}
-
-/// Those of 16 bits first (sort_dtypes).
-std::vector<Arrival> Zero3Coordinator::by_type(const std::vector<std::size_t>& parameters) const {
-  std::vector<Arrival> arrivals;
-  for (const bool is_wide : {false, true}) {
-    Arrival arrival;
-    for (const std::size_t place : parameters) {
-      if ((parameters_[place].dtype == Dtype::f32) == is_wide) arrival.parameters.push_back(place);
-    }
-    if (!arrival.parameters.empty()) arrivals.push_back(std::move(arrival));
-  }
-  return arrivals;
-}
-
-void Zero3Coordinator::start(Arrival& arrival, bool is_alone) {
-  Heap& heap = torch_.heap();
-  PartedParameter& first = parameters_[arrival.parameters.front()];
-  const Dtype dtype = first.dtype;
-  std::int64_t part_elements = 0;
-  for (const std::size_t place : arrival.parameters) part_elements += parameters_[place].part_elements;
-  const std::int64_t elements = checked_mul(part_elements, ranks_);
-  const std::string what = is_alone ? "gathered " + first.trained->name : "gathered parameters";
-  Tensor& target = is_alone ? first.whole : arrival.flat;
-  target =
-      heap.make(elements, dtype, is_alone ? Category::unsharded_parameters : Category::communication, what, stream_);
-  std::vector<Tensor> parts;
-  for (const std::size_t place : arrival.parameters) {
-    const PartedParameter& p = parameters_[place];
-    parts.push_back(offloads_ ? on_card(p, stream_) : p.part);
-  }
-  Accesses accesses;
-  if (is_alone) {
-    // A part in the flat tensor of all is read by other gathers, too: the collective has it to itself no more than
-    // they.
-    accesses = {writes(target)};
-    if (offloads_) accesses.push_back(reads(arrival.sent = parts.front()));
-  } else {
-    for (const Tensor& part : parts) accesses.push_back(reads(part));
-    accesses.push_back({target.storage.buffer(), program::How::write_part});
-    const auto sent = static_cast<double>((part_elements * dtype_bytes(dtype)).n);
-    heap.run("aten::cat", accesses, {.bytes = 2 * sent}, stream_);
-    parts.clear();
-    accesses = {changes(target)};
-  }
-  arrival.token = heap.start(program::Collective::all_gather, program::Axis::shard, accesses, stream_,
-                             part_elements * dtype_bytes(dtype));
-}
-
-void Zero3Coordinator::make_whole(PartedParameter& p, Tensor whole) {
-  p.whole = std::move(whole);
-  p.status = Status::whole;
-  torch_.set_parameter(p.trained->parameter, p.whole, p.gets_gradient);
-}
-
-void Zero3Coordinator::wait_for(Gather& gather) {
-  if (std::exchange(gather.is_complete, true)) return;
-  for (Arrival& arrival : gather.arrivals) wait_for(arrival);
-}
-
-void Zero3Coordinator::wait_for(Arrival& arrival) {
-  Heap& heap = torch_.heap();
-  const Scope scope(heap, "zero");
-  if (arrival.token >= 0) {
-    heap.wait(arrival.token, stream_);
-    wait_on(stream_);
-  }
-  arrival.sent = {};
-  for (const std::size_t place : arrival.parameters) {
-    PartedParameter& p = parameters_[place];
-    if (ranks_ == 1) {
-      make_whole(p, offloads_ ? p.whole : p.part);
-    } else if (!arrival.flat.storage) {
-      make_whole(p, heap.narrow(p.whole, 0, p.trained->elements));
-    } else {
-      Tensor whole = heap.make(p.trained->elements, p.dtype, Category::unsharded_parameters,
-                               "gathered " + p.trained->name, stream_);
-      heap.run("aten::cat", {reads(arrival.flat), writes(whole)}, {.bytes = 2 * bytes_in(whole)}, stream_);
-      make_whole(p, std::move(whole));
-    }
-  }
 }
 
 void Zero3Coordinator::let_go(PartedParameter& p) {
@@ -332,7 +254,7 @@ void Zero3Coordinator::release_all() {
     PartedParameter& p = parameters_[place];
     if (p.gather != nullptr) {
       const std::shared_ptr<Gather> gather = std::exchange(p.gather, nullptr);
-      wait_for(*gather);
+      wait_for(*gather, stream_);
     }
     p.used_by.clear();
     release_one(p);
@@ -344,56 +266,6 @@ void Zero3Coordinator::reach(const Submodule& module, int parameter) {
   if (parameters_[place].status != Status::parted) return;
   reached_[module.name].insert(place);
   gather_alone(parameters_[place]);
-}
-
-/// ds_tensor.to(device): what offload_param keeps in host memory, for as long as it is needed.
-Tensor Zero3Coordinator::on_card(const PartedParameter& p, Stream stream) {
-  Heap& heap = torch_.heap();
-  Tensor copy = heap.make(p.part_elements, p.dtype, Category::communication, "part of " + p.trained->name, stream);
-  heap.copy_over_link(p.part, copy, stream);
-  return copy;
-}
-
-/// _allgather_params_sequential
-void Zero3Coordinator::gather_alone(PartedParameter& p) {
-  const Scope scope(torch_.heap(), "zero");
-  const Tensor whole = make_for_whole(p);
-  gather_into(whole, offloads_ ? on_card(p, Stream::compute) : p.part);
-  make_whole(p, torch_.heap().narrow(whole, 0, p.trained->elements));
-}
-
-Tensor Zero3Coordinator::make_for_whole(const PartedParameter& p) {
-  return torch_.heap().make(checked_mul(p.part_elements, ranks_), p.dtype, Category::unsharded_parameters,
-                            "whole " + p.trained->name);
-}
-
-void Zero3Coordinator::gather_into(const Tensor& whole, const Tensor& part) {
-  Heap& heap = torch_.heap();
-  heap.wait(heap.start(program::Collective::all_gather, program::Axis::shard, {writes(whole), reads(part)},
-                       Stream::compute, part.elements * dtype_bytes(part.dtype)),
-            Stream::compute);
-}
-
-/// _allgather_params_coalesced: each in a tensor of its own. One rank sees them in its parts, unless there is only one,
-/// and in the order in which they were parted (_no_gather_coalesced).
-void Zero3Coordinator::gather_persistent() {
-  std::vector<PartedParameter*> parted;
-  for (const std::size_t place : in_model_order_) {
-    PartedParameter& p = parameters_[place];
-    if (p.is_persistent && p.status == Status::parted) parted.push_back(&p);
-  }
-  if (parted.size() == 1) return gather_alone(*parted.front());
-  if (ranks_ == 1) std::ranges::sort(parted);
-  const Scope scope(torch_.heap(), "zero");
-  std::vector<Tensor> parts, wholes;
-  for (const PartedParameter* p : parted) parts.push_back(offloads_ ? on_card(*p, Stream::compute) : p->part);
-  if (ranks_ > 1) {
-    for (const PartedParameter* p : parted) wholes.push_back(make_for_whole(*p));
-    for (std::size_t i = 0; i < parted.size(); ++i) gather_into(wholes[i], parts[i]);
-  }
-  for (std::size_t i = 0; i < parted.size(); ++i) {
-    make_whole(*parted[i], ranks_ == 1 ? parts[i] : torch_.heap().narrow(wholes[i], 0, parted[i]->trained->elements));
-  }
 }
 
 }  // namespace vramfit::eager

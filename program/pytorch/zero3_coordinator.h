@@ -29,6 +29,7 @@ struct Arrival {
 /// What is gathered at once, and waited for at once.
 struct Gather {
   std::vector<Arrival> arrivals;  // one for each type
+  std::int64_t number = 0;        // in the order in which they began
   bool is_complete = false;
 };
 
@@ -79,6 +80,8 @@ class Zero3Coordinator {
   void release_all();
   /// After it: those that stay whole.
   void gather_persistent();
+  /// The same as a forward gathers them, for a model that has no step.
+  void gather_for_good();
   /// One, on its own (param.all_gather()), and as if it had never been.
   void gather_alone(PartedParameter& parameter);
   void let_go(PartedParameter& parameter);
@@ -90,6 +93,9 @@ class Zero3Coordinator {
   };
   enum class Trace { none, recording, complete };
 
+  void clear_gathers();
+  bool is_next(const Submodule& module) const;
+  void invalidate();
   void compare_over_ranks(std::int64_t numbers);
   std::vector<std::size_t> own(const Submodule& module) const;
   void gather(std::vector<std::size_t> parameters);
@@ -101,8 +107,9 @@ class Zero3Coordinator {
   void gather_into(const Tensor& whole, const Tensor& part);
   /// `stream` goes on once the other of compute and the one that gathers has done what it was given.
   void wait_on(Stream stream);
-  void wait_for(Gather& gather);
-  void wait_for(Arrival& arrival);
+  /// What is copied out of what arrived is made on `stream`.
+  void wait_for(Gather& gather, Stream stream);
+  void wait_for(Arrival& arrival, Stream stream);
   void make_whole(PartedParameter& parameter, Tensor whole);
   void release_one(PartedParameter& parameter);
   void take_from_queue(const std::vector<std::size_t>& needed);
@@ -123,7 +130,7 @@ class Zero3Coordinator {
   std::vector<Submodule> modules_;               // in the order in which they were entered
   std::vector<std::vector<std::size_t>> order_;  // their parameters, of the recorded order
   std::deque<Use> queue_;
-  std::int64_t step_ = 0, available_ = 0;
+  std::int64_t step_ = 0, available_ = 0, gathers_ = 0;
   std::vector<Submodule> in_backward_;  // in the order in which they began
   /// Frozen ones that a checkpoint gathered, by the module whose backward had begun last. It lets go of them
   /// (ds_recompute_parameters).

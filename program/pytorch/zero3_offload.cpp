@@ -16,13 +16,6 @@ constexpr std::int64_t kWidenedAtOnce = 250'000'000;
 
 }  // namespace
 
-/// _partition_param, where remote_device is the host.
-void Zero3::move_part_to_host(PartedParameter& p, const Tensor& whole) {
-  p.part = heap().narrow(pinned(heap(), p.part_elements, p.dtype, Category::parameters, "part of " + p.trained->name),
-                         0, p.part_elements);
-  heap().copy_over_link(heap().narrow(whole, 0, std::min(p.part_elements, whole.elements)), p.part, Stream::compute);
-}
-
 /// For gradients: what the pool has free of that size is taken.
 Tensor Zero3::pinned_again(std::int64_t elements, Dtype dtype, const std::string& what) {
   const auto pooled = [](const Tensor& tensor) { return pinned_by_pool(tensor.elements * dtype_bytes(tensor.dtype)); };

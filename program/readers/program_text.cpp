@@ -53,6 +53,8 @@ std::string_view name_of(Stream stream) {
       return "to_host";
     case Stream::to_device:
       return "to_device";
+    case Stream::reference:
+      return "reference";
     case Stream::host:
       return "host";
   }

@@ -61,13 +61,24 @@ void require_precision(const Job& job) {
 /// PEFT's, over a base that DeepSpeed converts as it does all weights.
 void require_adapters(const Job& job) {
   if (job.method == Method::full) return;
-  if (job.method == Method::qlora && job.modeling == Modeling::trl) {
-    throw NotModelled(
-        "--method qlora with --runtime deepspeed and --modeling trl (--method lora is; with --stack trl qlora is)");
+  if (job.method == Method::qlora && has_trl(job)) {
+    const std::string modeling = job_field_named("modeling").get(job);
+    throw NotModelled(fmt::format(
+        "--method qlora with --runtime deepspeed and --modeling {0} (--method lora is; with --stack {0} qlora is)",
+        modeling));
   }
   if (job.method == Method::qlora && job.sharding == "full-shard") {
     throw NotModelled(
         "--method qlora with --runtime deepspeed and --sharding full-shard, ZeRO-3 (shard-grad-op, ZeRO-2, is)");
+  }
+  // TRL asks for reentrant checkpoints, which it gets from the second forward on (trl/models/utils.py:
+  // disable_gradient_checkpointing).
+  const bool is_checkpointed = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
+  if (job.modeling == Modeling::trl_dpo && job.sharding == "full-shard" && is_checkpointed) {
+    throw NotModelled(
+        fmt::format("--method lora with --checkpointing {}, --modeling trl-dpo and --sharding full-shard, ZeRO-3, "
+                    "whose checkpoints are reentrant (--checkpointing none is, and shard-grad-op, ZeRO-2)",
+                    job_field_named("checkpointing").get(job)));
   }
   const Dtype computed = job.precision.compute;
   if (job.frozen_dtype.value_or(computed) == computed) return;
@@ -104,9 +115,10 @@ void require_stage(const Job& job) {
 }
 
 void require(const Job& job, const Cluster& cluster) {
-  if (!has_trainer(job) || job.modeling == Modeling::trl_dpo) {
-    throw NotModelled(fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers and trl are)",
-                                  job_field_named("modeling").get(job)));
+  if (!has_trainer(job)) {
+    throw NotModelled(
+        fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers, trl and trl-dpo are)",
+                    job_field_named("modeling").get(job)));
   }
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::paged) {
     refuse_field(job, "optimizer");
@@ -134,7 +146,7 @@ void require(const Job& job, const Cluster& cluster) {
 Job in_16_bits(Job job) {
   Precision& precision = job.precision;
   precision.reduce = precision.output = precision.compute;
-  const bool has_wide_parts = job.sharding == "full-shard" && has_adapters(job) && job.modeling != Modeling::trl;
+  const bool has_wide_parts = job.sharding == "full-shard" && has_adapters(job) && !has_trl(job);
   if (!has_wide_parts) precision.storage = precision.compute;
   precision.name = "";
   job.frozen_dtype.reset();

@@ -239,12 +239,6 @@ void require_accelerate(const Job& job, Job& modelled) {
   if (job.optimizer != "adamw") refuse_field(job, "optimizer");
   job_field_named("precision").set(modelled, job.precision.name);
   if (has_trl(job)) eager::require_trl_adapters(job, modelled);
-  // models/utils.py: prepare_fsdp
-  if (job.modeling == Modeling::trl_dpo && !has_adapters(job)) {
-    throw NotModelled(
-        "the reference model of --modeling trl-dpo with FSDP2, which TRL shards as one unit, so that each GPU gathers "
-        "all of it (--method lora needs none; --sharding no-shard is DDP)");
-  }
   // Rehearsed: TRL computes log-probabilities where the output layer's weights are, and the batch's mask is on the GPU.
   if (job.modeling == Modeling::trl_dpo && !job.offload.empty()) {
     throw LibraryFails(

@@ -208,6 +208,8 @@ class OtherFlags(unittest.TestCase):
         self.refused("--strict", "estimate", MODEL, "--strict")
         self.different("--what-if", "seq_len=128", base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"))
         self.refused("--what-if sequence=128", "estimate", MODEL, "--gpus", "2xH100-80GB", "--what-if", "sequence=128")
+        for stack, other in (("trl-dpo", "vramfit"), ("trl", "trl-dpo")):
+            self.refused(f"--what-if stack={other}: changes what is trained for", "estimate", MODEL, "--gpus", "2xH100-80GB", "--stack", stack, "--what-if", f"stack={other}")
         self.refused("--what-if: needs --gpus", "estimate", MODEL, "--what-if", "seq_len=128")
         self.different("--at-peak", base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"))
         self.refused("--at-peak: needs --gpus", "estimate", MODEL, "--at-peak")

@@ -35,6 +35,9 @@ TEST_CASE("defaults differ between one GPU and several") {
   CHECK(defaults_text(defaults_of(stack_named("trl-deepspeed"), parse_cluster("1xL4"))) ==
         "--runtime deepspeed --modeling trl --checkpointing full");
   CHECK(with_deepspeed(stack_named("trl")).name == "trl-deepspeed");
+  CHECK(defaults_text(defaults_of(stack_named("trl-dpo-deepspeed"), parse_cluster("8xL4"))) ==
+        "--runtime deepspeed --modeling trl-dpo --checkpointing full");
+  CHECK(with_deepspeed(stack_named("trl-dpo")).name == "trl-dpo-deepspeed");
   CHECK(with_deepspeed(trainer).name == "deepspeed");
   CHECK(with_deepspeed(stack_named("lightning")).name == "lightning");
   CHECK(defaults_of(stack_named("lightning"), parse_cluster("2xL4")).empty());

@@ -5,6 +5,7 @@
 #include "base/json_writer.h"
 #include "cli/configs/export/export.h"
 #include "cli/configs/export/hf_values.h"
+#include "job/zero3_auto.h"
 
 namespace vramfit {
 namespace {
@@ -63,11 +64,19 @@ void write_bucket(JsonWriter& json, ExportWriter& writer) {
 void write_sizes(JsonWriter& json, const ExportWriter& writer) {
   const Zero3Sizes& sizes = writer.plan().job.zero3_sizes;
   const Zero3Sizes usual;
-  const auto write = [&](const char* key, std::int64_t Zero3Sizes::*size) {
-    if (sizes.*size != usual.*size) json.member(key, sizes.*size);
+  const std::int64_t hidden = writer.plan().spec.hidden_size;
+  // DPOTrainer's reference model has DeepSpeed's defaults of what is auto.
+  const bool has_auto = writer.plan().job.modeling == Modeling::trl_dpo;
+  const auto write = [&](const char* key, std::int64_t Zero3Sizes::*size, std::int64_t of_auto = 0) {
+    if (has_auto && of_auto != 0 && sizes.*size == of_auto) {
+      json.member(key, "auto");
+    } else if (sizes.*size != usual.*size) {
+      json.member(key, sizes.*size);
+    }
   };
-  write("stage3_prefetch_bucket_size", &Zero3Sizes::prefetch_bucket_size);
-  write("stage3_param_persistence_threshold", &Zero3Sizes::param_persistence_threshold);
+  write("stage3_prefetch_bucket_size", &Zero3Sizes::prefetch_bucket_size, auto_prefetch_bucket_size(hidden));
+  write("stage3_param_persistence_threshold", &Zero3Sizes::param_persistence_threshold,
+        auto_param_persistence_threshold(hidden));
   write("stage3_max_live_parameters", &Zero3Sizes::max_live_parameters);
   write("stage3_max_reuse_distance", &Zero3Sizes::max_reuse_distance);
   write("sub_group_size", &Zero3Sizes::sub_group_size);

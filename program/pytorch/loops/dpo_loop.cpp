@@ -4,6 +4,8 @@
 #include <memory>
 #include <utility>
 
+#include "program/pytorch/loops/deepspeed_loop.h"
+#include "program/pytorch/loops/reference_model.h"
 #include "program/pytorch/loops/scored_loop.h"
 #include "program/pytorch/whole_model.h"
 #include "program/stages/adapters.h"
@@ -12,39 +14,26 @@ namespace vramfit::eager {
 
 namespace {
 
-/// The second model, whose weights are as the first one's.
-class Reference {
+class DpoLoop : public ScoredLoop {
  public:
-  explicit Reference(const LoopParts& parts)
-      : torch_(parts.torch),
-        model_(make_model(parts.graph, parts.job, parts.torch)),
-        weights_(parts.torch, parts.graph, parts.job, model_->modules(), "reference") {
-    torch_.exchange_models();
-    weights_.load();
-    model_->load();
-    torch_.exchange_models();
-  }
-
-  Model& model() { return *model_; }
-  Wrapper& wrapper() { return weights_; }
-
- private:
-  Torch& torch_;
-  std::unique_ptr<Model> model_;
-  WholeModel weights_;
-};
-
-class DpoLoop final : public ScoredLoop {
- public:
-  using ScoredLoop::ScoredLoop;
-
-  void prepare() override {
-    ScoredLoop::prepare();
-    if (has_adapters(parts_.job) && !is_sharded()) {
+  explicit DpoLoop(LoopParts parts) : ScoredLoop(std::move(parts)) {
+    if (has_adapters(parts_.job) && !has_parts()) {
       unwrapped_ = std::make_unique<WholeModel>(parts_.torch, parts_.graph, parts_.job, parts_.model.modules());
     } else if (!has_adapters(parts_.job)) {
-      reference_ = std::make_unique<Reference>(parts_);
+      reference_ = std::make_unique<ReferenceModel>(parts_);
     }
+  }
+
+  void load_first() override {
+    if (reference_ != nullptr && !is_moved_first()) reference_->load();
+  }
+  void prepare() override {
+    ScoredLoop::prepare();
+    if (reference_ != nullptr && is_moved_first()) reference_->load();
+  }
+  void micro_batch(Place place) override {
+    ScoredLoop::micro_batch(place);
+    if (place.is_last && reference_ != nullptr) reference_->end_step();
   }
 
  private:
@@ -56,6 +45,13 @@ class DpoLoop final : public ScoredLoop {
     std::vector<Tensor> halves;  // of the preferred answers, and of the others
   };
 
+  /// The Trainer moves its model to the card before TRL does the reference; one that is to be sharded, or is
+  /// DeepSpeed's, waits until it trains.
+  bool is_moved_first() const { return !is_sharded() && parts_.job.runtime != Runtime::deepspeed; }
+  /// Whether the wrapper is in the model itself, and not around it.
+  bool has_parts() const {
+    return is_sharded() || (parts_.job.runtime == Runtime::deepspeed && parts_.job.sharding == "full-shard");
+  }
   bool counts_labels() const override { return false; }
   std::int64_t pairs() const { return parts_.job.micro_batch / 2; }
   std::int64_t scored() const { return parts_.job.sequence - 1; }
@@ -70,7 +66,8 @@ class DpoLoop final : public ScoredLoop {
   Tensor computed_loss(const Inputs& inputs) {
     const Tensor labels = masked_labels(inputs);
     const Inputs seen{.ids = inputs.ids, .mask = inputs.mask, .labels = labels};
-    const Outputs outputs = returned(forward_with_scores({parts_.model, parts_.wrapper}, seen, kAllScores));
+    const Outputs outputs =
+        returned(parts_.wrapper, forward_with_scores({parts_.model, parts_.wrapper}, seen, kAllScores));
     const Scope scope(heap(), "loss");
     const LogProbabilities own = summed(outputs);
     const Outputs of_reference = reference(seen);
@@ -115,24 +112,23 @@ class DpoLoop final : public ScoredLoop {
     Outputs outputs;
     if (reference_ == nullptr) {
       parts_.model.use_adapters(false);
-      Wrapper& wrapper = is_sharded() ? parts_.wrapper : *unwrapped_;
-      outputs = forward_with_scores({parts_.model, wrapper, false}, inputs, kAllScores);
-      if (is_sharded()) outputs = returned(std::move(outputs));
+      Wrapper& wrapper = unwrapped_ == nullptr ? parts_.wrapper : *unwrapped_;
+      outputs = returned(wrapper, forward_with_scores({parts_.model, wrapper, false}, inputs, kAllScores));
       parts_.model.use_adapters(true);
     } else {
-      torch().exchange_models();
-      outputs = forward_with_scores({reference_->model(), reference_->wrapper(), false}, inputs,
-                                    {.entropy = false, .mean_logits = false, .is_top = false});
-      torch().exchange_models();
+      outputs = reference_->with_its_parameters([&](Model& model, Wrapper& wrapper) {
+        return returned(wrapper, forward_with_scores({model, wrapper, false}, inputs,
+                                                     {.entropy = false, .mean_logits = false, .is_top = false}));
+      });
     }
     torch().set_gradients(true);
     return outputs;
   }
 
-  /// accelerator.gather of numbers: x itself where there is one process.
-  Tensor gathered(const Tensor& x) { return ranks() == 1 ? x : gathered_from_ranks(x); }
+  /// accelerator.gather of numbers: x itself where nothing is gathered.
+  Tensor gathered(const Tensor& x) { return gathers() ? gathered_from_ranks(x) : x; }
 
-  Tensor gathered_number(const Tensor& x) { return ranks() == 1 ? x : gathered_from_ranks(cloned_number(x)); }
+  Tensor gathered_number(const Tensor& x) { return gathers() ? gathered_from_ranks(cloned_number(x)) : x; }
 
   /// gather(x).mean().item()
   void log_mean(const Tensor& gathered) {
@@ -239,12 +235,15 @@ class DpoLoop final : public ScoredLoop {
     for (const Tensor& half : own.halves) log_mean(gathered(detached(half)));
   }
 
-  std::unique_ptr<Reference> reference_;
-  std::unique_ptr<WholeModel> unwrapped_;  // beside adapters, and not sharded: the model without DDP around it
+  std::unique_ptr<ReferenceModel> reference_;
+  std::unique_ptr<WholeModel> unwrapped_;  // beside adapters, and not sharded: the model without what is around it
 };
 
 }  // namespace
 
-std::unique_ptr<Loop> make_dpo_loop(LoopParts parts) { return std::make_unique<DpoLoop>(std::move(parts)); }
+std::unique_ptr<Loop> make_dpo_loop(LoopParts parts) {
+  if (parts.job.runtime == Runtime::deepspeed) return std::make_unique<UnderDeepSpeed<DpoLoop>>(std::move(parts));
+  return std::make_unique<DpoLoop>(std::move(parts));
+}
 
 }  // namespace vramfit::eager

@@ -29,6 +29,8 @@ class Loop {
   Loop& operator=(Loop&&) = delete;
   virtual ~Loop() = default;
 
+  /// What it loads before the model.
+  virtual void load_first() {}
   /// What it makes before the first step.
   virtual void prepare() {}
   /// Where in its step a micro-batch is: before the first comes the step's own beginning, and after the last an update.

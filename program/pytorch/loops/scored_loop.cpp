@@ -59,20 +59,21 @@ void ScoredLoop::add_own_loss(Outputs& outputs) {
   outputs.loss = number("aten::div", {reads(negative), reads(outputs.divisor)}, Dtype::f32, "the model's own loss");
 }
 
-ScoredLoop::Outputs ScoredLoop::returned(Outputs outputs) {
+ScoredLoop::Outputs ScoredLoop::returned(Wrapper& wrapper, Outputs outputs) {
   const Scope scope(heap(), "loss");
   const Torch::Scores& scores = outputs.scores;
   Outputs made = outputs;
+  wrapper.end_module(scores.log_probabilities);
   if (converts_outputs()) {
     const Dtype dtype = parts_.job.precision.compute;
     made.loss = torch().cast(outputs.loss, dtype);
     made.scores.log_probabilities = torch().cast(scores.log_probabilities, dtype);
-    made.scores.entropy = torch().cast(scores.entropy, dtype);
+    if (scores.entropy.storage) made.scores.entropy = torch().cast(scores.entropy, dtype);
     if (scores.mean_logits.storage) made.scores.mean_logits = torch().cast(scores.mean_logits, dtype);
   }
-  parts_.wrapper.end_forward(scores.log_probabilities);  // before it is converted
-  made.scores.log_probabilities = parts_.wrapper.leave_model(std::move(made.scores.log_probabilities));
-  if (parts_.wrapper.copies_outputs()) {
+  wrapper.end_forward(scores.log_probabilities);  // before it is converted
+  made.scores.log_probabilities = wrapper.leave_model(std::move(made.scores.log_probabilities));
+  if (wrapper.copies_outputs()) {
     made.loss = torch().clone(outputs.loss);
     made.scores.log_probabilities = torch().clone_keeping(scores.log_probabilities, outputs.divisor);
     made.scores.entropy = torch().clone(scores.entropy);
@@ -84,8 +85,7 @@ ScoredLoop::Outputs ScoredLoop::returned(Outputs outputs) {
 }
 
 Tensor ScoredLoop::total(Tensor x) {
-  const bool gathers = ranks() > 1 || parts_.job.runtime == Runtime::deepspeed;
-  return gathers ? summed_over_ranks(std::move(x)) : number("aten::sum", {reads(x)}, x.dtype, "sum over ranks");
+  return gathers() ? summed_over_ranks(std::move(x)) : number("aten::sum", {reads(x)}, x.dtype, "sum over ranks");
 }
 
 void ScoredLoop::log_share(const Tensor& sum, const Tensor& count) {

@@ -19,10 +19,12 @@ class ScoredLoop : public TrainerLoop {
 
   /// _fused_forward of a model around which accelerate's autocast is, which finds nothing to widen.
   Outputs forward_with_scores(const Wrapped& wrapped, const Inputs& inputs, Torch::ScoresWanted wanted);
-  /// What the wrappers of the job's own model make of what it returns. FSDP2 converts it. DDP copies it, and where
+  /// What a model's wrappers make of what it returns. FSDP2 converts it. DDP copies it, and where
   /// autograd made it, the copies take its place; their node also leads to what the model's own loss was divided by.
-  Outputs returned(Outputs outputs);
-  /// accelerator.gather_for_metrics(x).sum(), which gathers from a single rank of DeepSpeed's, too.
+  Outputs returned(Wrapper& wrapper, Outputs outputs);
+  /// Whether accelerator.gather does: with DeepSpeed from a single rank, too.
+  bool gathers() const { return ranks() > 1 || parts_.job.runtime == Runtime::deepspeed; }
+  /// accelerator.gather_for_metrics(x).sum()
   Tensor total(Tensor x);
   /// sum / count if count > 0 else 0, for the log.
   void log_share(const Tensor& sum, const Tensor& count);

@@ -64,7 +64,7 @@ const std::vector<Drawn> kAdapters{
 };
 
 // DeepSpeed's runtime brings defaults, so it comes before what is drawn for all.
-const std::vector<Drawn> kDeepSpeed{{"runtime", {"deepspeed"}}, {"modeling", {"transformers", "trl"}}};
+const std::vector<Drawn> kDeepSpeed{{"runtime", {"deepspeed"}}, {"modeling", {"transformers", "trl", "trl-dpo"}}};
 const std::vector<Drawn> kOfDeepSpeed{
     {"sharding", {"shard-optimizer", "shard-grad-op", "shard-grad-op", "full-shard", "no-shard"}},
     {"bucket_bytes", {"", "", "40000000", "100002", "100003"}},
@@ -90,6 +90,8 @@ PlanFile draw_plan(Random& random) {
   Job job = unresolved_job();
   const bool is_deepspeed = random() % 4 == 0;
   if (is_deepspeed) draw(job, kDeepSpeed, random);
+  const bool is_dpo = !is_deepspeed && random() % 8 == 0;
+  if (is_dpo) job = on_stack(job, defaults_of(stack_named("trl-dpo"), plan.cluster));
   draw(job, kDrawn, random);
   if (is_deepspeed) draw(job, kOfDeepSpeed, random);
   if (job.method != Method::full) draw(job, kAdapters, random);

@@ -129,6 +129,21 @@ TEST_CASE("DPOTrainer's own defaults are read, and what changes its memory is no
   }
 }
 
+TEST_CASE("DPOTrainer's file and accelerate's with DeepSpeed are one job of DPOTrainer with DeepSpeed") {
+  const TemporaryDirectory place;
+  const std::string dpo = place.write("dpo.yaml",
+                                      "model_name_or_path: org/model\nmax_length: 512\noutput_dir: o\n"
+                                      "f_divergence_type: reverse_kl\nper_device_train_batch_size: 2\n");
+  const std::string zero = place.write("accelerate.yaml",
+                                       "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\n"
+                                       "deepspeed_config: {zero_stage: 3}\n");
+  const ImportedJob job = import_configs({zero, dpo});
+  CHECK(job.stack == "trl-dpo-deepspeed");
+  CHECK(job.unmodelled.empty());
+  CHECK(value_of(job, "sharding") == "full-shard");
+  CHECK(value_of(job, "checkpointing") == "full");
+}
+
 TEST_CASE("a key of FSDP that is left empty isn't given") {
   const TemporaryDirectory place;
   const auto imported = [&](const std::string& limit) {

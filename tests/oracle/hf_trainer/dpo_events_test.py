@@ -28,6 +28,12 @@ FEW = [
     DpoCase(**TINY, ranks=2, sharding="no-shard", lora_rank=4, frozen_dtype="fp32"),
     DpoCase(**TINY, ranks=2, lora_rank=4, frozen_dtype="fp32", checkpointing="full", accumulation=2),
     DpoCase(**{**TINY, "sequence": 640}, **QLORA, ranks=2, checkpointing="full"),
+    DpoCase(**TINY, ranks=2, checkpointing="full"),
+    DpoCase(**TINY, ranks=3, batch=2, accumulation=3, tied=True),
+    DpoCase(**TINY, ranks=8, sharding="shard-grad-op", accumulation=2, checkpointing="full"),
+    DpoCase(**TINY, ranks=4, precision="fp32", family="qwen3", optimizer="adamw:foreach", checkpointing="full"),
+    DpoCase(**TINY, ranks=2, precision="bf16-pure", sharding="shard-grad-op"),
+    DpoCase(**TINY, ranks=2, precision="fp16-mixed", accumulation=2, checkpointing="full"),
     DpoCase(**TINY_GPT2, tied=True, checkpointing="full"),
 ]
 MORE = [
@@ -48,6 +54,16 @@ MORE = [
     DpoCase(**SMALL, ranks=3, lora_rank=8, family="qwen3", frozen_dtype="bf16", checkpointing="full"),
     DpoCase(**{**SMALL, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, ranks=4, tied=True),
     DpoCase(**SMALL, ranks=8, lora_rank=8, frozen_dtype="fp32", sharding="shard-grad-op", accumulation=2),
+    DpoCase(**SMALL, ranks=8, checkpointing="full", attention="auto"),
+    DpoCase(**SMALL, ranks=64, checkpointing="full", accumulation=2),
+    DpoCase(**SMALL, ranks=4, sharding="shard-grad-op", family="qwen2", tied=True),
+    DpoCase(**SMALL, ranks=3, family="phi3", batch=3, accumulation=3),
+    DpoCase(**SMALL, ranks=2, precision="bf16-pure", tied=True, checkpointing="full", optimizer="adamw:foreach"),
+    DpoCase(**{**SMALL, "kv_heads": 16}, ranks=5, precision="fp32", checkpointing="full"),
+    DpoCase(**{**SMALL, "sequence": 512, "window": 256}, family="gemma2", ranks=2, tied=True, attention="auto", checkpointing="full"),
+    DpoCase(**SMALL, ranks=4, family="granite", tied=True, precision="fp16-mixed", accumulation=2),
+    DpoCase(**TINY_GPT2, ranks=2, tied=True),
+    DpoCase(**TINY_GPT2, ranks=4, tied=True, sharding="shard-grad-op", checkpointing="full", accumulation=2),
 ]
 
 

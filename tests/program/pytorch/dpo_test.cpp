@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/error.h"
@@ -91,6 +92,66 @@ TEST_CASE("what is recorded is sound") {
   }
 }
 
+TEST_CASE("what is recorded of a reference that is sharded or DeepSpeed's is sound") {
+  const std::string cluster = "4xH100-80GB";
+  std::vector<std::vector<Field>> jobs{{{"sharding", "full-shard"}}, {{"sharding", "shard-grad-op"}}};
+  for (const char* const sharding : {"shard-optimizer", "shard-grad-op", "full-shard"}) {
+    jobs.push_back({{"runtime", "deepspeed"}, {"sharding", sharding}});
+    jobs.push_back({{"runtime", "deepspeed"}, {"sharding", sharding}, {"method", "lora"}, {"checkpointing", "none"}});
+  }
+  for (std::vector<Field>& fields : jobs) {
+    for (const char* const steps : {"1", "3"}) {
+      fields.push_back({"grad_accum", steps});
+      CAPTURE(fields.front().value);
+      CAPTURE(fields.size());
+      const auto fault = program::fault_of(program_of(dpo_job(fields, cluster), cluster));
+      CHECK_MESSAGE(!fault, fault.value_or(""));
+    }
+  }
+}
+
+TEST_CASE("with FSDP2 all of the reference is gathered at once, and stays so if nothing is resharded") {
+  const std::int64_t weights = parameter_count(spec_of_test());
+  const std::string cluster = "4xH100-80GB";
+  const program::Program program = program_of(dpo_job({}, cluster), cluster);
+  CHECK(bytes_of(program, "reference: all-gather output").n == 2 * weights);
+  CHECK(bytes_of(program, "reference: gathered ").n == 2 * weights);
+  CHECK(bytes_of(program, "reference: shard of ").n == weights);
+  for (const program::Buffer& buffer : program.main.buffers) {
+    if (program.labels[static_cast<std::size_t>(buffer.label)] == "reference: all-gather output") {
+      CHECK(buffer.stream == Stream::reference);
+    }
+  }
+  const auto gathers = [&](const char* sharding) {
+    int count = 0;
+    for (const program::Instruction& instruction :
+         program_of(dpo_job({{"sharding", sharding}}, cluster), cluster).main.instructions) {
+      const auto* start = std::get_if<program::Start>(&instruction);
+      count += static_cast<int>(start != nullptr && start->stream == Stream::reference);
+    }
+    return count;
+  };
+  CHECK(gathers("full-shard") == 2);     // of two steps
+  CHECK(gathers("shard-grad-op") == 1);  // of the first
+}
+
+TEST_CASE("with DeepSpeed the reference is whole in 16 bits but for ZeRO-3, where each GPU has a part") {
+  const std::int64_t weights = parameter_count(spec_of_test());
+  const std::string cluster = "4xH100-80GB";
+  const auto program = [&](const char* sharding, const char* method = "full") {
+    return program_of(dpo_job({{"runtime", "deepspeed"}, {"sharding", sharding}, {"method", method}}, cluster),
+                      cluster);
+  };
+  CHECK(bytes_of(program("shard-grad-op"), "reference: ").n == 2 * weights);
+  CHECK(bytes_of(program("shard-optimizer"), "reference: ").n == 2 * weights);
+  CHECK(bytes_of(program("full-shard"), "reference: part of ").n == weights / 2);
+  CHECK(bytes_of(program("shard-grad-op", "lora"), "reference: ").n == 0);
+  CHECK_THROWS_WITH_AS(program("full-shard", "lora"), doctest::Contains("whose checkpoints are reentrant"),
+                       NotModelled);
+  CHECK_THROWS_WITH_AS(program("shard-grad-op", "qlora"), doctest::Contains("--method qlora with --runtime deepspeed"),
+                       NotModelled);
+}
+
 TEST_CASE("dropout of adapters is off") {
   const std::vector<Field> lora{{"method", "lora"}, {"lora_rank", "4"}};
   std::vector<Field> dropped = lora;
@@ -98,10 +159,7 @@ TEST_CASE("dropout of adapters is off") {
   CHECK(program_of(dpo_job(lora)).main.instructions.size() == program_of(dpo_job(dropped)).main.instructions.size());
 }
 
-TEST_CASE("with FSDP2, adapters have rules, and a reference model of its own is refused by name") {
-  CHECK_NOTHROW(program_of(dpo_job({{"method", "lora"}}, "4xH100-80GB"), "4xH100-80GB"));
-  CHECK_THROWS_WITH_AS(program_of(dpo_job({}, "4xH100-80GB"), "4xH100-80GB"),
-                       doctest::Contains("--modeling trl-dpo with FSDP2"), NotModelled);
+TEST_CASE("what DPOTrainer fails at with FSDP2 is refused by name") {
   CHECK_THROWS_WITH_AS(program_of(dpo_job({{"method", "lora"}, {"offload", "params"}}, "4xH100-80GB"), "4xH100-80GB"),
                        doctest::Contains("--offload params with --modeling trl-dpo"), NotModelled);
 }

@@ -1,0 +1,109 @@
+"""Every allocation of TRL's DPOTrainer with DeepSpeed's ZeRO-1, ZeRO-2 and ZeRO-3 against the counted ledger, as sft_deepspeed_events_test.py compares those of its SFTTrainer, with the same parts."""
+
+import dataclasses
+import sys
+
+import deepspeed_events_test
+from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
+from events_test import FOLDER, SMALL, TINY, counted_events, libraries, rehearsed_events
+from random_test import failures_of_drawn
+from recorded import SKIPPED, Comparison, with_libraries
+from sft_deepspeed_events_test import SCARCE
+
+
+@dataclasses.dataclass
+class DpoZeroCase(ZeroCase):
+    def job(self):
+        return {**super().job(), "modeling": "trl-dpo"}
+
+
+# Recorded, too.
+FEW = [
+    DpoZeroCase(**TINY, zero=2, ranks=4, bucket=30_000, accumulation=3, batch=2, tied=True, optimizer="adamw:deepspeed"),
+    DpoZeroCase(**TINY, zero=1, ranks=1, bucket=100_000, accumulation=2, checkpointing="full", family="qwen3"),
+    DpoZeroCase(**TINY, zero=1, ranks=8, overlap=True, bucket=30_000, checkpointing="full"),
+    DpoZeroCase(**TINY, zero=2, ranks=3, offload="optimizer", bucket=30_000, accumulation=2, precision="fp16-mixed"),
+    DpoZeroCase(**TINY, zero=2, ranks=4, lora_rank=4, checkpointing="full", accumulation=2),
+    DpoZeroCase(**TINY, zero=1, ranks=2, lora_rank=4, lora_dropout=0.1, bucket=3_000, family="qwen2", tied=True),
+    DpoZeroCase(**TINY, zero=3, ranks=2, checkpointing="full"),
+    DpoZeroCase(**SMALL, zero=3, ranks=8, checkpointing="full"),
+    DpoZeroCase(**SMALL, zero=3, ranks=1, accumulation=2, checkpointing="full"),
+    DpoZeroCase(**SMALL, zero=3, ranks=3, tied=True, family="qwen2", sizes="auto", bucket=0, accumulation=3),
+    DpoZeroCase(**SMALL, zero=3, ranks=8, sizes=AT_ONCE, bucket=0, checkpointing="full"),
+    DpoZeroCase(**SMALL, zero=3, ranks=2, tied=True, sizes=SCARCE, accumulation=2),
+    DpoZeroCase(**SMALL, zero=3, ranks=4, offload="params", sizes="auto", bucket=0, checkpointing="full", optimizer="adamw:deepspeed", accumulation=2),
+    DpoZeroCase(**TINY, zero=3, ranks=2, lora_rank=4),
+    DpoZeroCase(**SMALL, zero=3, ranks=4, lora_rank=16, sizes="auto", bucket=0, accumulation=2),
+    DpoZeroCase(**TINY, zero=2, ranks=2, bucket=100_000, checkpointing="full"),  # the last one has another bucket in each step, which ZeRO-3 makes in loading
+]
+MORE = [
+    *(DpoZeroCase(**SMALL, zero=zero, ranks=ranks, bucket=bucket, tied=tied, accumulation=accumulation, checkpointing=checkpointing, attention="auto")
+      for zero, ranks, bucket, tied, accumulation, checkpointing in (
+          (2, 8, 20_000_000, True, 2, "full"), (2, 3, 500_000_000, False, 1, "none"), (1, 4, 2_000_000, False, 3, "full"), (1, 16, 500_000_000, True, 1, "none"))),
+    *(DpoZeroCase(**SMALL, zero=3, ranks=ranks, family=family, tied=tied, accumulation=accumulation, checkpointing=checkpointing, sizes=sizes, attention=attention, serial=serial)
+      for ranks, family, tied, accumulation, checkpointing, sizes, attention, serial in (
+          (64, "llama", False, 2, "full", "", "flash", False), (3, "phi3", False, 1, "full", "auto", "auto", False), (4, "granite", True, 2, "none", SCARCE, "auto", True), (2, "gemma2", True, 1, "full", "auto", "math", False),
+          (7, "gemma3_text", True, 2, "full", "", "auto", False), (1, "mistral", False, 1, "none", "", "flash", True))),
+    *(DpoZeroCase(**SMALL, zero=3, ranks=ranks, offload=offload, precision=precision, batch=batch, checkpointing=checkpointing, accumulation=accumulation)
+      for ranks, offload, precision, batch, checkpointing, accumulation in ((4, "params", "bf16-mixed", 1, "full", 1), (8, "optimizer", "fp16-mixed", 2, "none", 1), (1, "params", "fp16-mixed", 1, "full", 3))),
+    *(DpoZeroCase(**SMALL, zero=3, ranks=ranks, lora_rank=rank, family=family, tied=tied, accumulation=accumulation, sizes=sizes, offload=offload, precision=precision, frozen_dtype=precision.removesuffix("-mixed"))
+      for ranks, rank, family, tied, accumulation, sizes, offload, precision in (
+          (2, 16, "llama", False, 1, AT_ONCE, "none", "bf16-mixed"), (3, 64, "qwen3", True, 3, "", "none", "fp16-mixed"), (4, 8, "mistral", False, 2, SCARCE, "none", "bf16-mixed"),
+          (64, 16, "granite", True, 1, "auto", "params", "bf16-mixed"), (1, 8, "qwen2", False, 1, "", "none", "bf16-mixed"))),
+    *(DpoZeroCase(**SMALL, zero=2, ranks=ranks, lora_rank=16, checkpointing="full", offload=offload, bucket=20_000_000) for ranks, offload in ((8, "none"), (4, "optimizer"))),
+]
+
+
+def settles_between_steps(case):
+    """Whether the reference model's second forward, which gathers what stays whole, is the second step's: that is counted at the end of the first, as all later steps are to be alike."""
+    return case.zero == 3 and case.lora_rank == 0 and case.accumulation == 1
+
+
+def without_second_step(events):
+    """The first step's up to its end, as the loop sees it, and what comes from the third on."""
+    kept, step = [], ""
+    for event in events:
+        step = event[1] if event[0] == "mark" else step
+        kept += [] if step == "step 2" else [event]
+    return kept
+
+
+def without_settling(events):
+    """Of what is counted: the same without the reference's gathers behind the first step's last look at the loss."""
+    second = next(i for i, event in enumerate(events) if event[:2] == ["mark", "step 2"])
+    last = max(i for i, event in enumerate(events[:second]) if event[0] == "+" and event[4] == "loss: is it finite")
+    return without_second_step(events[:last + 1] + events[second:])
+
+
+def rehearsed(case, warm):
+    events = rehearsed_events(case, warm, "dpo_train.py", 0 if case.zero == 3 else heaviest_rank(case))
+    return without_second_step(events) if events and settles_between_steps(case) else events
+
+
+def counted(case):
+    events = counted_events(case)
+    return without_settling(events) if settles_between_steps(case) else events
+
+
+def drawn(seed, *only):
+    case = deepspeed_events_test.drawn(seed, *only)
+    return DpoZeroCase(**{field.name: getattr(case, field.name) for field in dataclasses.fields(case)})
+
+
+DPO_DEEPSPEED = Comparison(
+    script=FOLDER / "dpo_deepspeed_events_test.py", case_type=DpoZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "datasets"], are_optional=True, few=FEW, more=MORE,
+    warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted, changed=other_bucket)
+
+
+def main(what, *numbers):
+    if what != "random":
+        return DPO_DEEPSPEED.run(what, *numbers)
+    if not with_libraries(DPO_DEEPSPEED.libraries):
+        return SKIPPED
+    count, seed, *only = numbers
+    with DPO_DEEPSPEED.warm() as warm:
+        return 1 if failures_of_drawn(int(count), int(seed), lambda drawn_seed: drawn(drawn_seed, *only), lambda case: rehearsed(case, warm)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
