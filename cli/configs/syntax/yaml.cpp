@@ -15,14 +15,14 @@ namespace {
 
 using Kind = ConfigNode::Kind;
 
-struct Event {
+struct YamlEvent {
   yaml_event_t it{};
-  Event() = default;
-  ~Event() { yaml_event_delete(&it); }
-  Event(const Event&) = delete;
-  Event& operator=(const Event&) = delete;
-  Event(Event&&) = delete;
-  Event& operator=(Event&&) = delete;
+  YamlEvent() = default;
+  ~YamlEvent() { yaml_event_delete(&it); }
+  YamlEvent(const YamlEvent&) = delete;
+  YamlEvent& operator=(const YamlEvent&) = delete;
+  YamlEvent(YamlEvent&&) = delete;
+  YamlEvent& operator=(YamlEvent&&) = delete;
   int line() const { return static_cast<int>(it.start_mark.line) + 1; }
 };
 
@@ -46,13 +46,13 @@ class Reader {
     ConfigNode root;
     bool has_document = false;
     while (true) {
-      Event event;
+      YamlEvent event;
       next(event);
       if (event.it.type == YAML_STREAM_END_EVENT) return root;
       if (event.it.type != YAML_DOCUMENT_START_EVENT) continue;
       if (has_document) fail(event.line(), "a second document begins; a configuration is one");
       has_document = true;
-      Event first;
+      YamlEvent first;
       next(first);
       root = node_of(first, 0);
     }
@@ -61,7 +61,7 @@ class Reader {
  private:
   [[noreturn]] void fail(int line, const std::string& what) const { throw InputError(place(file_, line) + what); }
 
-  void next(Event& event) {
+  void next(YamlEvent& event) {
     if (yaml_parser_parse(&parser_, &event.it) != 0) return;
     if (parser_.error == YAML_MEMORY_ERROR) throw std::bad_alloc();
     const std::string problem = parser_.problem == nullptr ? "it can't be read" : parser_.problem;
@@ -74,7 +74,7 @@ class Reader {
     if (nodes_ > kMostConfigNodes) fail(line, fmt::format("more than {} values, aliases included", kMostConfigNodes));
   }
 
-  ConfigNode node_of(const Event& event, int depth) {
+  ConfigNode node_of(const YamlEvent& event, int depth) {
     if (depth > kMostConfigDepth) fail(event.line(), fmt::format("nested deeper than {} levels", kMostConfigDepth));
     std::string anchor;
     ConfigNode node;
@@ -99,7 +99,7 @@ class Reader {
     return node;
   }
 
-  ConfigNode alias(const Event& event) {
+  ConfigNode alias(const YamlEvent& event) {
     const std::string name = text_of(event.it.data.alias.anchor);
     const auto found = anchors_.find(name);
     if (found == anchors_.end()) {
@@ -116,7 +116,7 @@ class Reader {
     fail(line, fmt::format("tag \"{}\" is not read", printable(tag)));
   }
 
-  ConfigNode scalar(const Event& event) const {
+  ConfigNode scalar(const YamlEvent& event) const {
     const auto& data = event.it.data.scalar;
     const std::string text(reinterpret_cast<const char*>(data.value), data.length);
     const std::string tag = text_of(data.tag);
@@ -139,7 +139,7 @@ class Reader {
     node.kind = Kind::list;
     node.line = line;
     while (true) {
-      Event event;
+      YamlEvent event;
       next(event);
       if (event.it.type == YAML_SEQUENCE_END_EVENT) return node;
       node.items.push_back(node_of(event, depth + 1));
@@ -152,7 +152,7 @@ class Reader {
     node.line = line;
     std::map<std::string, std::size_t> places;
     while (true) {
-      Event event;
+      YamlEvent event;
       next(event);
       if (event.it.type == YAML_MAPPING_END_EVENT) break;
       const int key_line = event.line();
@@ -160,7 +160,7 @@ class Reader {
       if (!key.is_scalar()) fail(key_line, "a key is a list or a map");
       const bool is_merge = key.text == "<<" && event.it.type == YAML_SCALAR_EVENT &&
                             event.it.data.scalar.style == YAML_PLAIN_SCALAR_STYLE;
-      Event value;
+      YamlEvent value;
       next(value);
       ConfigNode item = node_of(value, depth + 1);
       item.line = key_line;
