@@ -160,6 +160,10 @@ void resolve_loss(Job& job, const ModelSpec& spec, const Cluster& cluster, Notes
   set_default_loss(job, spec, cluster);
   const auto* chunked = std::get_if<ChunkedLoss>(&job.loss);
   if (chunked == nullptr) return;
+  if (job.modeling == Modeling::torchtune) {
+    notes.push_back(fmt::format("--loss chunked:{} (torchtune's CEWithChunkedOutputLoss)", chunked->chunks));
+    return;
+  }
   notes.push_back(
       fmt::format("--loss chunked:{} (the default where {} tokens of logits at once would need more memory)",
                   chunked->chunks, job.micro_batch * job.sequence));
