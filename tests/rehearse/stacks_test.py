@@ -85,7 +85,8 @@ class Stacks(unittest.TestCase):
         # Preference training; DPO on several GPUs too, GRPO's recipe is for one.
         self.refused("TRL's trainer of it is --stack trl-dpo\n", estimate("--method", "dpo"), 1)
         self.refused("TRL's trainer of it is --stack trl-grpo, which is rehearsed with --exact", estimate("--method", "grpo"), 1)
-        self.assertIn("vramfit rehearse --recipe trl-dpo ", estimate("--stack", "trl-dpo", gpus="2xL4").stdout)
+        self.assertIn("vramfit rehearse --recipe trl-dpo ", estimate("--stack", "trl-dpo", "--optimizer", "sgd", gpus="2xL4").stdout)
+        self.assertIn("your own script answers it: ", estimate("--stack", "trl-dpo-deepspeed", "--precision", "fp32", gpus="2xL4").stdout)
         self.assertIn("vramfit rehearse --recipe trl-grpo ", estimate("--stack", "trl-grpo").stdout)
         self.refused("--stack trl-grpo on several GPUs (recipe trl-grpo is for one)", estimate("--stack", "trl-grpo", "--exact", gpus="2xL4"), 1)
         # What a library has beside its own: offloading with DeepSpeed, bitsandbytes with torchtune.

@@ -49,8 +49,12 @@ std::string adapter_lines(ExportWriter& writer) {
 }
 
 std::string loss_line(ExportWriter& writer) {
-  if (writer.plan().job.modeling == Modeling::trl_dpo) return "loss_type: sigmoid\nf_divergence_type: reverse_kl\n";
-  if (writer.is("loss", "full")) return "loss_type: nll\n";
+  const bool is_full = writer.is("loss", "full");
+  if (writer.plan().job.modeling == Modeling::trl_dpo) {
+    if (!is_full) writer.mark("loss", "DPOTrainer's is computed in tiles of its own");
+    return "loss_type: sigmoid\nf_divergence_type: reverse_kl\n";
+  }
+  if (is_full) return "loss_type: nll\n";
   writer.mark("loss", "TRL's chunked loss has chunks of its own");
   return "loss_type: chunked_nll\n";
 }

@@ -131,6 +131,7 @@ Job normal(Job job, const Cluster& cluster) {
 Job job_of(const ImportedJob& imported, const PlanFile& plan) {
   Job job = unresolved_job();
   if (plan.job.runtime == Runtime::deepspeed) job = on_stack(job, defaults_of(stack_named("deepspeed"), plan.cluster));
+  if (imported.stack == "trl-dpo") job = on_stack(job, defaults_of(stack_named("trl-dpo"), plan.cluster));
   job.wrap_embeddings = false;  // as PyTorch's libraries have it unless told otherwise
   for (const auto& [field, value] : fields_on(imported, plan.cluster.cards()))
     set_job_field(job, job_field_named(field), value, "imported");

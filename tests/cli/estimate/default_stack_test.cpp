@@ -78,7 +78,7 @@ TEST_CASE("what the Trainer has no rules for is answered for the engine, which s
 TEST_CASE("a change is asked of the library that the answer is for, also where that has no rules for it") {
   const Answer found = answer(question("llama", "2xH100-80GB"));
   const std::vector<WhatIf> changed = what_ifs(found.question, {"wrap=layers:2", "micro_batch=2", "stack=vramfit"},
-                                               read_model(found.question.job.model));
+                                               read_model(found.question.job.model), found.estimate.job);
   CHECK(changed.at(0).estimate.verdict == Verdict::not_modelled);
   CHECK(changed.at(1).estimate.stack == kUsualStack);
   CHECK(changed.at(2).estimate.stack == "vramfit");

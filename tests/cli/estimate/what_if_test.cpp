@@ -32,7 +32,7 @@ Estimate answer(const JobQuestion& question) {
 
 std::vector<WhatIf> changed(const std::vector<std::string>& changes) {
   const JobQuestion question = small_job();
-  return what_ifs(question, changes, read_model(question.job.model));
+  return what_ifs(question, changes, read_model(question.job.model), answer(question).job);
 }
 
 std::string refusal(const std::string& change) {
@@ -45,6 +45,16 @@ std::string refusal(const std::string& change) {
 }
 
 }  // namespace
+
+TEST_CASE("a what-if leads neither to preferences nor from them") {
+  CHECK(refusal("stack=trl-dpo").find("changes what is trained for") != std::string::npos);
+  JobQuestion question = small_job();
+  question.job.stack = "trl-dpo";
+  const Job before = answer(question).job;
+  CHECK_THROWS_WITH_AS(what_ifs(question, {"stack=vramfit"}, read_model(question.job.model), before),
+                       doctest::Contains("--what-if stack=vramfit: changes what is trained for"), InputError);
+  CHECK_NOTHROW(what_ifs(question, {"micro_batch=4"}, read_model(question.job.model), before));
+}
 
 TEST_CASE("a what-if is the estimate of the job with these flags") {
   JobQuestion by_hand = small_job();
