@@ -6,6 +6,7 @@
 
 #include "base/conflict.h"
 #include "job/fields/job_fields.h"
+#include "program/stages/adapters.h"
 #include "program/stages/offload.h"
 
 namespace vramfit {
