@@ -153,6 +153,7 @@ std::string arena_text(const Estimate& e) {
                      format_gib(rank.peak_reserved), beyond);
 }
 
+constexpr const char* kGrpo = "without generation and its cache; full rows, prompts of one token, one reward function";
 void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (!spec.note.empty()) e.assumptions.push_back(spec.note);
   const double dropout = std::max({spec.dropout, spec.embedding_dropout, spec.attention_dropout});
@@ -164,7 +165,8 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   }
   if (e.job.modeling == Modeling::torchtune)
     e.assumptions.emplace_back("the model's max_seq_len is --seq-len (llama3_1_8b's own rotations take 64 MiB)");
-  if (e.job.modeling == Modeling::trl_dpo) e.assumptions.emplace_back("a batch of N is N pairs: 2 N full rows");
+  if (e.job.modeling == Modeling::trl_grpo) e.assumptions.emplace_back(kGrpo);
+  if (has_pairs(e.job)) e.assumptions.emplace_back("a batch of N is N pairs: 2 N full rows");
   if (!spec.quantization.empty()) {
     e.assumptions.push_back(fmt::format("weights are {} as trained, not {} as stored",
                                         dtype_name(e.job.precision.storage), spec.quantization));

@@ -52,14 +52,18 @@ bool overlaps_reductions(const Job& job) {
 }
 
 namespace {
-std::int64_t rows_of(const Job& job, std::int64_t batch) {
-  return job.modeling == Modeling::trl_dpo ? checked_mul(2, batch) : batch;
-}
+std::int64_t rows_of(const Job& job, std::int64_t batch) { return has_pairs(job) ? checked_mul(2, batch) : batch; }
 }  // namespace
 
 std::int64_t rows_of_micro_batch(const Job& job) { return rows_of(job, job.micro_batch); }
 
 std::int64_t tokens_of_step(const Job& job) { return checked_mul(rows_of(job, job.global_batch), job.sequence); }
+
+std::int64_t completions_of_group(const Job& job) {
+  constexpr std::int64_t kUsual = 8;
+  const std::int64_t all = checked_mul(checked_mul(job.micro_batch, job.accumulation), data_ranks(job));
+  return all % kUsual == 0 ? kUsual : all;
+}
 
 std::int64_t data_ranks(const Job& job) { return checked_mul(job.mesh.replicate, job.mesh.shard); }
 

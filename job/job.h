@@ -23,7 +23,7 @@ enum class Runtime {
 constexpr bool is_fsdp(Runtime runtime) {
   return runtime == Runtime::pytorch_fsdp1 || runtime == Runtime::pytorch_fsdp2;
 }
-enum class Modeling { vramfit, torchtitan, transformers, trl, trl_dpo, accelerate, torchtune };
+enum class Modeling { vramfit, torchtitan, transformers, trl, trl_dpo, trl_reward, trl_grpo, accelerate, torchtune };
 enum class Method { full, lora, qlora };
 
 /// A named precision is a row of dtypes, each of which may be overridden (docs/precision.md).
@@ -113,8 +113,18 @@ struct Job {
 /// runtime/zero/config.py: overlap_comm_valid).
 bool overlaps_reductions(const Job& job);
 
-/// Whether one of TRL's trainers trains: SFTTrainer, or DPOTrainer, whose micro-batch of N is N pairs of rows.
-inline bool has_trl(const Job& job) { return job.modeling == Modeling::trl || job.modeling == Modeling::trl_dpo; }
+/// Whether rows come in pairs, of which a micro-batch of N has N: TRL's DPOTrainer and RewardTrainer.
+inline bool has_pairs(const Job& job) {
+  return job.modeling == Modeling::trl_dpo || job.modeling == Modeling::trl_reward;
+}
+
+/// Whether one of TRL's trainers trains: SFTTrainer, GRPOTrainer, or one of pairs.
+inline bool has_trl(const Job& job) {
+  return job.modeling == Modeling::trl || job.modeling == Modeling::trl_grpo || has_pairs(job);
+}
+
+/// Whether the model gives each row a number in place of logits (transformers' ...ForSequenceClassification).
+inline bool is_classifier(const Job& job) { return job.modeling == Modeling::trl_reward; }
 
 /// Whether transformers' Trainer trains, or one of TRL's, which are made from it.
 inline bool has_trainer(const Job& job) { return job.modeling == Modeling::transformers || has_trl(job); }
@@ -126,6 +136,9 @@ inline bool uses_accelerate(const Job& job) { return has_trainer(job) || job.mod
 std::int64_t rows_of_micro_batch(const Job& job);
 /// Of all ranks and micro-batches.
 std::int64_t tokens_of_step(const Job& job);
+
+/// Completions of a prompt with GRPOTrainer (num_generations): TRL's default where it divides those of a step, or all.
+std::int64_t completions_of_group(const Job& job);
 
 /// Data-parallel ranks: each reads different rows of the global batch.
 std::int64_t data_ranks(const Job& job);

@@ -35,6 +35,18 @@ constexpr std::array kDpo{StackDefault{"runtime", "pytorch"}, StackDefault{"mode
 constexpr std::array kDpoFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "trl-dpo"},
                                StackDefault{"checkpointing", "full"}};
 
+// So does RewardConfig.
+constexpr std::array kReward{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "trl-reward"},
+                             StackDefault{"checkpointing", "full"}};
+constexpr std::array kRewardFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "trl-reward"},
+                                  StackDefault{"checkpointing", "full"}};
+
+// So does GRPOConfig. A group of completions needs two, and has eight by default, as a batch has.
+constexpr std::array kGrpo{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "trl-grpo"},
+                           StackDefault{"checkpointing", "full"}, StackDefault{"micro_batch", "8"}};
+constexpr std::array kGrpoFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "trl-grpo"},
+                                StackDefault{"checkpointing", "full"}, StackDefault{"micro_batch", "8"}};
+
 // A loop of one's own has the optimizer that it makes: torch.optim.AdamW without more is its foreach form.
 constexpr std::array kAccelerate{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "accelerate"},
                                  StackDefault{"optimizer", "adamw:foreach"}};
@@ -68,7 +80,8 @@ constexpr std::array kStacks{
     Stack{"trl-deepspeed", "TRL's SFTTrainer with DeepSpeed", kSftDeepSpeed, kSftDeepSpeed},
     Stack{"trl-dpo", "TRL's DPOTrainer", kDpo, kDpoFsdp2},
     Stack{"trl-dpo-deepspeed", "TRL's DPOTrainer with DeepSpeed", kDpoDeepSpeed, kDpoDeepSpeed},
-    Stack{"trl-grpo", "TRL's GRPOTrainer", {}, {}},
+    Stack{"trl-reward", "TRL's RewardTrainer", kReward, kRewardFsdp2},
+    Stack{"trl-grpo", "TRL's GRPOTrainer (training step without generation)", kGrpo, kGrpoFsdp2},
     Stack{"accelerate", "a training loop with accelerate", kAccelerate, kAccelerateFsdp2},
     Stack{"deepspeed", "transformers' Trainer with DeepSpeed", kDeepSpeed, kDeepSpeed},
     Stack{"lightning", "Lightning's Trainer", {}, {}},
@@ -104,6 +117,10 @@ const Stack& stack_of(const Job& job) {
       return stack_named("trl");
     case Modeling::trl_dpo:
       return stack_named("trl-dpo");
+    case Modeling::trl_reward:
+      return stack_named("trl-reward");
+    case Modeling::trl_grpo:
+      return stack_named("trl-grpo");
     case Modeling::accelerate:
       return stack_named("accelerate");
     case Modeling::torchtune:

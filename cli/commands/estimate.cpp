@@ -173,7 +173,7 @@ void check_flags(const EstimateFlags& flags) {
 /// several, its step takes longer to walk through than the rest of an estimate.
 void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& spec, const Cluster& cluster) {
   if (!result.others.empty() || (result.stack == "vramfit" && cluster.cards() > 1)) return;
-  if (result.job.modeling == Modeling::trl_dpo) return;  // nobody else has its loss
+  if (has_trl(result.job) && result.job.modeling != Modeling::trl) return;  // nobody else has its loss
   const Stack& other = stack_named(result.stack == "vramfit" ? "transformers" : "vramfit");
   if (cluster.is_cpu() || defaults_of(other, cluster).empty()) return;
   try {

@@ -119,7 +119,8 @@ class Draft {
 
 /// Whether one of TRL's trainers trains, as far as files say.
 inline bool is_trl(const Draft& draft) {
-  return draft.is(fact::kLibrary, "trl") || draft.is(fact::kLibrary, "trl-dpo");
+  const std::string library = draft.get(fact::kLibrary).value_or("");
+  return library == "trl" || library == "trl-dpo" || library == "trl-reward" || library == "trl-grpo";
 }
 
 }  // namespace vramfit

@@ -44,6 +44,10 @@ bool finish_library(Draft& draft) {
   } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-dpo")) {
     draft.forget(fact::kLibrary);
     draft.assume(fact::kLibrary, "trl-dpo-deepspeed", "TRL's DPOTrainer with DeepSpeed");
+  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-reward")) {
+    draft.not_modelled("RewardTrainer with DeepSpeed");
+  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-grpo")) {
+    draft.not_modelled("GRPOTrainer with DeepSpeed");
   }
   return is_known;
 }

@@ -64,7 +64,7 @@ std::string apply(JobQuestion& question, const std::string& part) {
 /// Other stacks have another loss, so that figures of them are of another job.
 void require_same_task(const Job& before, const Estimate& after) {
   if (after.verdict == Verdict::not_modelled) return;
-  if ((before.modeling == Modeling::trl_dpo) == (after.job.modeling == Modeling::trl_dpo)) return;
+  if (has_pairs(before) == has_pairs(after.job)) return;
   throw InputError("changes what is trained for: preferences are DPOTrainer's alone (--stack trl-dpo)");
 }
 

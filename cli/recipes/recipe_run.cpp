@@ -24,7 +24,7 @@ struct ChoiceFlag {
 };
 constexpr std::array kFlags{
     ChoiceFlag{"seq-len", "N", "Tokens of a sequence"},
-    ChoiceFlag{"micro-batch", "N", "Sequences of a micro-batch on each GPU; for trl-dpo pairs of them"},
+    ChoiceFlag{"micro-batch", "N", "Sequences of a micro-batch on each GPU; for trl-dpo and trl-reward pairs of them"},
     ChoiceFlag{"grad-accum", "N", "Micro-batches of a step"},
     ChoiceFlag{"precision", "NAME", "fp32, bf16-mixed, bf16-pure or fp16-mixed"},
     ChoiceFlag{"gradient-checkpointing", "on|off", "Keep each layer's input alone, and compute it again"},

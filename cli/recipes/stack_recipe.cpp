@@ -24,6 +24,7 @@ constexpr std::array kRecipes{
     Recipes{"trl", "trl-sft", "trl-sft", ""},
     Recipes{"trl-deepspeed", "trl-deepspeed", "trl-deepspeed", ""},
     Recipes{"trl-dpo", "trl-dpo", "trl-dpo", ""},
+    Recipes{"trl-reward", "trl-reward", "trl-reward", ""},
     Recipes{"trl-grpo", "trl-grpo", "trl-grpo", ""},
     Recipes{"accelerate", "accelerate-fsdp2", "", "", "accelerate-ddp"},
     Recipes{"deepspeed", "deepspeed-zero3", "", ""},
@@ -185,7 +186,7 @@ class Mapping {
     set("lora-rank", fmt::to_string(job_.lora.rank));
   }
 
-  static constexpr std::array<std::string_view, 6> kAutocast{"trainer",  "trl-sft",   "trl-dpo",
+  static constexpr std::array<std::string_view, 7> kAutocast{"trainer",  "trl-sft",   "trl-dpo",   "trl-reward",
                                                              "trl-grpo", "peft-lora", "peft-qlora"};
 
   const Recipe& recipe_;

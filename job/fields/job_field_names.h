@@ -38,7 +38,8 @@ inline constexpr std::string_view kRuntimeValues =
 inline constexpr std::array kModelings{
     Named{"vramfit", Modeling::vramfit},           Named{"torchtitan", Modeling::torchtitan},
     Named{"transformers", Modeling::transformers}, Named{"trl", Modeling::trl},
-    Named{"trl-dpo", Modeling::trl_dpo},           Named{"accelerate", Modeling::accelerate},
+    Named{"trl-dpo", Modeling::trl_dpo},           Named{"trl-reward", Modeling::trl_reward},
+    Named{"trl-grpo", Modeling::trl_grpo},         Named{"accelerate", Modeling::accelerate},
     Named{"torchtune", Modeling::torchtune}};
 inline constexpr std::array kMethods{Named{"full", Method::full}, Named{"lora", Method::lora},
                                      Named{"qlora", Method::qlora}};

@@ -253,9 +253,8 @@ std::string get_optimizer(const Job& job) {
 void set_method(Job& job, std::string_view value) {
   for (const std::string_view trained_by_trl : {"dpo", "grpo"}) {
     if (value != trained_by_trl) continue;
-    throw NotModelled(
-        fmt::format("--method {}: --method says which weights are trained; TRL's trainer of it is --stack trl-{}{}",
-                    value, value, value == "grpo" ? ", which is rehearsed with --exact" : ""));
+    throw NotModelled(fmt::format(
+        "--method {0}: --method says which weights are trained; TRL's trainer of it is --stack trl-{0}", value));
   }
   job.method = named(kMethods, value);
 }

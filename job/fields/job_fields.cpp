@@ -109,10 +109,11 @@ constexpr std::array kJobFields{
         "pytorch with --sharding no-shard. "
         "Sets the defaults of --allocator, --prefetch, --wrap-embeddings and --bucket-bytes. Default: vramfit",
         get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
-    JobField{"modeling", FieldForm::text, "vramfit|torchtitan|transformers|trl|trl-dpo|accelerate|torchtune",
-             "Whose model code runs: vramfit with --runtime vramfit, torchtitan, transformers (with its Trainer, and "
-             "accelerate's FSDP2), trl (the same with TRL's SFTTrainer), trl-dpo (its DPOTrainer, whose batches count "
-             "pairs), accelerate (a loop of one's own) or torchtune with PyTorch's runtimes. Default: vramfit",
+    JobField{"modeling", FieldForm::text,
+             "vramfit|torchtitan|transformers|trl|trl-dpo|trl-reward|trl-grpo|accelerate|torchtune",
+             "Whose model code runs: vramfit with --runtime vramfit, torchtitan, transformers (its Trainer), trl, "
+             "trl-dpo, trl-reward and trl-grpo (TRL's SFTTrainer, DPOTrainer, RewardTrainer, GRPOTrainer), "
+             "accelerate (a loop of one's own) or torchtune with PyTorch's runtimes. Default: vramfit",
              get_choice<&Job::modeling, kModelings>, set_modeling, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
              "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 "

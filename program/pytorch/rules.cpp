@@ -176,6 +176,26 @@ void require_quantization(const Job& job) {
                   job_field_named("method").get(job), job.quantization, job.precision.name));
 }
 
+namespace {
+
+/// trl/trainer/grpo_config.py: __post_init__
+void require_group(const Job& job) {
+  if (completions_of_group(job) > 1) return;
+  throw LibraryFails("--modeling trl-grpo with one completion a step (a prompt needs two or more: --micro-batch 8)");
+}
+
+/// PEFT's copy of the head that scores rows has the base's type (ModulesToSaveWrapper), unless accelerate widens it.
+void require_score_dtype(const Job& job) {
+  if (job.method != Method::lora || job.runtime == Runtime::pytorch_fsdp2 || !job.frozen_dtype) return;
+  if (*job.frozen_dtype == job.precision.storage) return;
+  throw NotModelled(
+      fmt::format("--modeling trl-reward with --method lora and --frozen-dtype {} (PEFT trains the head in that dtype "
+                  "beside adapters in {}: --frozen-dtype fp32, or FSDP2, with which both are fp32)",
+                  dtype_name(*job.frozen_dtype), dtype_name(job.precision.storage)));
+}
+
+}  // namespace
+
 void require_trl_adapters(const Job& job, Job& modelled) {
   const std::string modeling = job_field_named("modeling").get(job);
   if (job.method == Method::qlora && job.precision.name == "fp16-mixed") {
@@ -196,6 +216,8 @@ void require_trl_adapters(const Job& job, Job& modelled) {
     throw NotModelled(fmt::format(
         "--modeling {} with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)", modeling));
   }
+  if (is_classifier(job)) require_score_dtype(job);
+  if (job.modeling == Modeling::trl_grpo) require_group(job);
 }
 
 }  // namespace vramfit::eager

@@ -157,8 +157,16 @@ class Torch final : public Backend {
   /// x[..., -n:], of which there are n: a view, whose gradient is copied into one for x.
   Tensor seen_as_slice(const Tensor& x);
   Tensor log_sigmoid(const Tensor& x) { return by_element(x, "log_sigmoid"); }
+  Tensor exp(const Tensor& x);
+  Tensor smaller(const Tensor& a, const Tensor& b);  // of each element of both
   /// x[mask] where all of the mask's flags are set, which is as large as x, and has no gradient.
   Tensor chosen_elements(const Tensor& x, const Tensor& mask);
+  Tensor chosen_numbers(const Tensor& x, const Tensor& mask);        // the same of vectors
+  void look_for_none(const Tensor& mask) { positions_of(mask, 0); }  // of which no flag is set
+  /// x[rows, columns]: an element of x for each of both.
+  Tensor elements_at(const Tensor& x, const Tensor& rows, const Tensor& columns);
+  /// x.argmax(dim=-1), of rows of `width`, which has no gradient.
+  Tensor places_of_largest(const Tensor& x, std::int64_t width);
   /// x[mask]: the rows that the mask [batch, tokens] has a flag for, which are all.
   Tensor chosen_rows(const Tensor& x, const Tensor& mask);
   /// zeros.masked_scatter(mask, x), likewise.
@@ -361,9 +369,11 @@ class Torch final : public Backend {
   Tensor mask_as_numbers(const Tensor& mask, const AttentionShape& shape, Dtype dtype, AttentionKernel kernel);
   Tensor causal_numbers(std::int64_t sequence, Dtype dtype);
   Tensor summed(const Tensor& x, std::int64_t rows, std::string_view what);
-  Tensor positions_of(const Tensor& mask);
-  Tensor indexed(const Tensor& x, const Tensor& mask, std::string_view what);
+  Tensor positions_of(const Tensor& mask, std::int64_t dims);
+  Tensor indexed(const Tensor& x, const Tensor& mask, std::string_view what, std::int64_t dims = 2);
   Tensor put_rows(const Tensor& gradient, const Tensor& mask);
+  Tensor places_of(std::int64_t rows);
+  void put_sorted(const Tensor& gradient, std::int64_t rows, const Tensor& result);
   Tensor part_in(const Tensor& x, std::int64_t elements, Dtype dtype);
   Tensor weights_in(const OutputWeights& by, std::int64_t columns, Dtype dtype, program::Access weights);
   Tensor tile_of_logits(std::int64_t rows, Dtype dtype);

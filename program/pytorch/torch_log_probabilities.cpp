@@ -61,40 +61,51 @@ Tensor Torch::clone_keeping(const Tensor& x, const Tensor& kept) {
 
 Tensor Torch::negative(const Tensor& x) { return by_number(x, "neg"); }
 
-/// nonzero of [batch, tokens]: two numbers for each flag.
-Tensor Torch::positions_of(const Tensor& mask) {
+/// nonzero: `dims` numbers for each flag, all of which are set; 0: none is.
+Tensor Torch::positions_of(const Tensor& mask, std::int64_t dims) {
   const Tensor count = temporary(1, Dtype::i32, "number of flags");
   { const Tensor scratch = temporary(count_scratch(mask.elements, device_).n, Dtype::u8, "cub scratch"); }
-  Tensor positions = temporary(2 * mask.elements, Dtype::i64, "positions of flags");
+  Tensor positions = temporary(dims * mask.elements, Dtype::i64, "positions of flags");
   const Tensor scratch = temporary(select_scratch(mask.elements, device_).n, Dtype::u8, "cub scratch");
   return computed("aten::nonzero", {reads(mask)}, std::move(positions));
 }
 
-Tensor Torch::indexed(const Tensor& x, const Tensor& mask, std::string_view what) {
-  const Tensor positions = positions_of(mask);
+Tensor Torch::indexed(const Tensor& x, const Tensor& mask, std::string_view what, std::int64_t dims) {
+  const Tensor positions = positions_of(mask, dims);
   return computed("aten::index", {reads(x), reads(positions)}, value(x.elements, x.dtype, what));
 }
 
 /// index_put into zeros, which adds up what several rows have for one (ATen/native/cuda/Indexing.cu).
 Tensor Torch::put_rows(const Tensor& gradient, const Tensor& mask) {
   Tensor result = value(gradient.elements, gradient.dtype, "index gradient");
-  const std::int64_t rows = mask.elements;
+  Tensor places;
+  {
+    const Tensor positions = positions_of(mask, 2);
+    places = places_of(mask.elements);
+  }
+  put_sorted(gradient, mask.elements, result);
+  return result;
+}
+
+/// Of indices in two dimensions, one number for each pair of them.
+Tensor Torch::places_of(std::int64_t rows) {
   const auto numbers = [&](const char* what) { return temporary(rows, Dtype::i64, what); };
   Tensor places;
   {
-    const Tensor positions = positions_of(mask);
-    {
-      const Tensor within = numbers("positions within a dimension");
-      places = numbers("places of rows");
-    }
     const Tensor within = numbers("positions within a dimension");
-    const Tensor others = numbers("places of the other dimension");
+    places = numbers("places of rows");
   }
+  const Tensor within = numbers("positions within a dimension");
+  const Tensor others = numbers("places of the other dimension");
+  return places;
+}
+
+void Torch::put_sorted(const Tensor& gradient, std::int64_t rows, const Tensor& result) {
+  const auto numbers = [&](const char* what) { return temporary(rows, Dtype::i64, what); };
   const Tensor sorted = numbers("sorted places"), order = numbers("order of places"), range = numbers("range");
   const Tensor scratch = temporary(index_sort_scratch(rows, device_).n, Dtype::u8, "cub scratch");
   heap_.run("aten::_index_put_impl_", {reads(gradient), writes(result)},
             {.launches = 12, .bytes = heap_.bytes_of({reads(gradient), writes(result)})});
-  return result;
 }
 
 Tensor Torch::chosen_rows(const Tensor& x, const Tensor& mask) {

@@ -115,7 +115,7 @@ void require_stage(const Job& job) {
 }
 
 void require(const Job& job, const Cluster& cluster) {
-  if (!has_trainer(job)) {
+  if (!has_trainer(job) || is_classifier(job) || job.modeling == Modeling::trl_grpo) {
     throw NotModelled(
         fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers, trl and trl-dpo are)",
                     job_field_named("modeling").get(job)));

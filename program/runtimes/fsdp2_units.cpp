@@ -80,17 +80,17 @@ std::vector<Fsdp2Unit> torchtune_units(const Graph& graph, const Job& job, const
 
 /// accelerate 1.15 (utils/fsdp_utils.py: fsdp2_prepare_model): the blocks, the embedding, and norm and output, which
 /// stay gathered until their backward. Tied weights put the embedding into that last unit. In a model with PEFT around
-/// it accelerate may not find the norm, which is then left to the root.
+/// it accelerate may not find the norm, which is then left to the root. So is the output layer of a classifier.
 std::vector<Fsdp2Unit> accelerate_units(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
   const std::size_t last = modules.size() - 1;
   std::vector<Fsdp2Unit> units;
   for (std::size_t m = 1; m < last; ++m) units.push_back(unit_of(modules, m, block_reshards(job, false)));
   Fsdp2Unit tail = unit_of(modules, last, false);
   tail.is_end = true;
-  const bool has_tied = is_tied(graph, modules);
+  const bool has_tied = !is_classifier(job) && is_tied(graph, modules);
   if (has_adapters(job) && !modules[last].is_found_in_peft) {
     tail.parameters.clear();
-    if (!has_tied) tail.parameters.push_back(modules[last].parameters.back());
+    if (!has_tied && !is_classifier(job)) tail.parameters.push_back(modules[last].parameters.back());
     tail.first = kOutput;
   }
   if (has_tied) {
@@ -100,7 +100,7 @@ std::vector<Fsdp2Unit> accelerate_units(const Graph& graph, const Job& job, cons
     units.push_back(unit_of(modules, 0, block_reshards(job, false)));
     units.back().is_end = true;
   }
-  units.push_back(std::move(tail));
+  if (!tail.parameters.empty()) units.push_back(std::move(tail));
   return units;
 }
 

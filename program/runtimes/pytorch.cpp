@@ -59,7 +59,7 @@ void require_ddp(const Job& job) {
   }
   if (!uses_accelerate(job)) {
     throw NotModelled(
-        fmt::format("--runtime pytorch-ddp with --modeling {} (with transformers, trl, trl-dpo and accelerate it is)",
+        fmt::format("--runtime pytorch-ddp with --modeling {} (with transformers, trl's and accelerate it is)",
                     job_field_named("modeling").get(job)));
   }
 }

@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "job/glob.h"
 #include "job/loss_options.h"
+#include "program/stages/score_head.h"
 
 namespace vramfit {
 
@@ -184,6 +185,7 @@ Graph training_graph(const ModelSpec& spec, const Job& job) {
   if (job.runtime == Runtime::vramfit && has_experts(graph)) {
     throw NotModelled("experts (model_type " + spec.model_type + ") in this project's engine");
   }
+  if (is_classifier(job)) graph = with_score_head(std::move(graph), spec, job);
   return with_adapters(std::move(graph), job);
 }
 

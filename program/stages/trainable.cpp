@@ -14,6 +14,7 @@
 #include "program/ops/op_row.h"
 #include "program/stages/adapters.h"
 #include "program/stages/offload.h"
+#include "program/stages/score_head.h"
 
 namespace vramfit {
 
@@ -117,7 +118,9 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
   }
   if (has_adapters(job)) {
     const std::vector<bool> adapters = adapter_parameters(graph);
-    for (std::size_t i = 0; i < adapters.size(); ++i) trainable[i] = trainable[i] || adapters[i];
+    for (std::size_t i = 0; i < adapters.size(); ++i) {
+      trainable[i] = trainable[i] || adapters[i] || is_trained_copy(graph.parameters[i].name);
+    }
   }
   for (const Segment& segment : graph.segments) {
     for (const Op& op : segment.ops) require_frozen_direction(graph, op, trainable);

@@ -30,6 +30,7 @@ CASES = {
     "trainer": (1, ADAM * PARAMETERS, "optimizer"),
     "trl-sft": (1, ADAM * PARAMETERS, "optimizer"),
     "trl-dpo": (1, (ADAM + 4) * PARAMETERS, "optimizer"),  # with a reference model
+    "trl-reward": (1, ADAM * PARAMETERS, "optimizer"),
     "trl-grpo": (1, ADAM * PARAMETERS, "optimizer"),
     "peft-lora": (1, 2 * PARAMETERS + ADAM * ADAPTERS, "optimizer"),
     # Preparation makes fp32 of what is not quantized. Adapters are too small for paged states: each has two bytes a value, and two scales for each 256.

@@ -84,10 +84,12 @@ class Stacks(unittest.TestCase):
         self.assertIn("your own script answers it: ", estimate("--stack", "trl", "--wrap", "none").stdout)
         # Preference training; DPO on several GPUs too, GRPO's recipe is for one.
         self.refused("TRL's trainer of it is --stack trl-dpo\n", estimate("--method", "dpo"), 1)
-        self.refused("TRL's trainer of it is --stack trl-grpo, which is rehearsed with --exact", estimate("--method", "grpo"), 1)
         self.assertIn("vramfit rehearse --recipe trl-dpo ", estimate("--stack", "trl-dpo", "--optimizer", "sgd", gpus="2xL4").stdout)
         self.assertIn("your own script answers it: ", estimate("--stack", "trl-dpo-deepspeed", "--precision", "fp32", gpus="2xL4").stdout)
-        self.assertIn("vramfit rehearse --recipe trl-grpo ", estimate("--stack", "trl-grpo").stdout)
+        self.refused("TRL's trainer of it is --stack trl-grpo\n", estimate("--method", "grpo"), 1)
+        self.assertIn("vramfit rehearse --recipe trl-grpo ", estimate("--stack", "trl-grpo", "--micro-batch", "1").stdout)
+        self.assertIn("with TRL's GRPOTrainer (training step without generation)", estimate("--stack", "trl-grpo").stdout)
+        self.assertIn("with TRL's RewardTrainer", estimate("--stack", "trl-reward", gpus="2xL4").stdout)
         self.refused("--stack trl-grpo on several GPUs (recipe trl-grpo is for one)", estimate("--stack", "trl-grpo", "--exact", gpus="2xL4"), 1)
         # What a library has beside its own: offloading with DeepSpeed, bitsandbytes with torchtune.
         self.assertIn(" --offload params ", estimate("--stack", "deepspeed", "--precision", "fp32", "--offload", "params", gpus="4xL4").stdout)

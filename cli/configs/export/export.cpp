@@ -130,7 +130,7 @@ Export export_plan(const PlanFile& plan, const ExportTool& named) {
   if (plan.job.runtime == Runtime::pytorch_fsdp1) {
     writer.refuse("runtime", "what is written is for FSDP2: --runtime pytorch-fsdp2");
   }
-  if (plan.job.modeling == Modeling::trl_dpo && tool.name != "trl") {
+  if ((has_pairs(plan.job) || plan.job.modeling == Modeling::trl_grpo) && tool.name != "trl") {
     writer.refuse("modeling", "what is written is for supervised fine-tuning: --to trl");
   }
   if (plan.job.method == Method::full && !writer.value("quantization").empty()) {

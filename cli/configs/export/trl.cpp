@@ -50,20 +50,30 @@ std::string adapter_lines(ExportWriter& writer) {
 
 std::string loss_line(ExportWriter& writer) {
   const bool is_full = writer.is("loss", "full");
-  if (writer.plan().job.modeling == Modeling::trl_dpo) {
-    if (!is_full) writer.mark("loss", "DPOTrainer's is computed in tiles of its own");
-    return "loss_type: sigmoid\nf_divergence_type: reverse_kl\n";
+  const Job& job = writer.plan().job;
+  if (has_trl(job) && job.modeling != Modeling::trl) {
+    if (!is_full) writer.mark("loss", "the trainer's is computed in a way of its own");
+    if (job.modeling == Modeling::trl_grpo) return "loss_type: dapo\nbeta: 0.0\n";
+    return is_classifier(job) ? "lora_task_type: SEQ_CLS\n" : "loss_type: sigmoid\nf_divergence_type: reverse_kl\n";
   }
   if (is_full) return "loss_type: nll\n";
   writer.mark("loss", "TRL's chunked loss has chunks of its own");
   return "loss_type: chunked_nll\n";
 }
 
+/// Of GRPOTrainer's rows, a prompt has one token; more come on top.
+std::string length_lines(ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  const std::string length = writer.value("seq_len");
+  if (job.modeling != Modeling::trl_grpo) return fmt::format("max_length: {}\n", length);
+  return fmt::format("max_completion_length: {}\nnum_generations: {}\n", job.sequence - 1, completions_of_group(job));
+}
+
 std::string argument_lines(ExportWriter& writer) {
   std::string text = fmt::format("model_name_or_path: {}\n", yaml_text(writer.plan().spec.name));
   text += hf_precision_lines(writer);
   text += fmt::format("attn_implementation: {}\n", hf_attention(writer));
-  text += fmt::format("max_length: {}\n", writer.value("seq_len"));
+  text += length_lines(writer);
   text += fmt::format("per_device_train_batch_size: {}\n", writer.value("micro_batch"));
   text += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
   text += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
@@ -74,10 +84,15 @@ std::string argument_lines(ExportWriter& writer) {
 
 void add_files(ExportWriter& writer, const std::string& launcher, const std::string& arguments) {
   writer.add_file("accelerate.yaml", writer.comments() + launcher);
-  const std::string_view trainer = writer.plan().job.modeling == Modeling::trl_dpo ? "dpo" : "sft";
+  const Modeling modeling = writer.plan().job.modeling;
+  const std::string_view trainer = modeling == Modeling::trl_dpo      ? "dpo"
+                                   : modeling == Modeling::trl_reward ? "reward"
+                                   : modeling == Modeling::trl_grpo   ? "grpo"
+                                                                      : "sft";
   writer.add_file(fmt::format("{}.yaml", trainer), writer.comments() + "# dataset_name: yours\n" + arguments);
   writer.set_command(
-      fmt::format("trl {0} --config {0}.yaml --accelerate_config accelerate.yaml --dataset_name DATASET", trainer));
+      fmt::format("trl {0} --config {0}.yaml --accelerate_config accelerate.yaml --dataset_name DATASET{1}", trainer,
+                  modeling == Modeling::trl_grpo ? " --reward_funcs REWARDS" : ""));
 }
 
 void write(ExportWriter& writer) {

@@ -92,7 +92,9 @@ void read_trl(const ConfigNode& root, const std::string& file, Draft& draft) {
   const ConfigNode* which = find_in(root, "trl");
   if (which == nullptr) return;
   const Setting setting{file, "trl", which};
-  if (setting.is("dpo")) return draft.set(fact::kLibrary, "trl-dpo", setting);
+  for (const std::string_view trainer : {"dpo", "reward", "grpo"}) {
+    if (setting.is(trainer)) return draft.set(fact::kLibrary, fmt::format("trl-{}", trainer), setting);
+  }
   draft.set(fact::kLibrary, "trl", setting);
   if (setting.is("sft")) return;
   draft.not_modelled(setting, fmt::format("\"vramfit rehearse --recipe trl-{}\" has it", setting.text()));

@@ -43,11 +43,17 @@ int score(const ConfigNode& root) {
 }
 
 /// trl 1.16: trainer/base_config.py, sft_config.py, model_config.py.
-void assume_trl(Draft& draft) {
+void assume_trl(Draft& draft, bool has_task_type) {
   draft.assume("checkpointing", "full", "TRL's default");
   if (!draft.has(fact::kBf16Off)) draft.assume(fact::kMixedHere, "bf16", "TRL's default");
+  if (draft.is(fact::kLibrary, "trl-grpo")) {
+    draft.assume("seq_len", "513", "TRL's default of completions, behind a prompt of one token");
+  }
   draft.assume("seq_len", "1024", "TRL's default");
   if (!draft.is(fact::kLora, "on")) return;
+  if (draft.is(fact::kLibrary, "trl-reward") && !has_task_type) {
+    draft.not_modelled("lora_task_type CAUSAL_LM, TRL's default, of a reward model (SEQ_CLS is)");
+  }
   draft.assume("lora_rank", "16", "TRL's default");
   draft.assume("lora_alpha", "32", "TRL's default");
   draft.assume("lora_dropout", "0.05", "TRL's default");
@@ -58,8 +64,24 @@ void assume_trl(Draft& draft) {
 constexpr std::array<std::string_view, 4> kOfDpo{"f_divergence_type", "f_alpha_divergence_coef", "ld_alpha",
                                                  "discopop_tau"};
 
+bool is_of_reward(const ConfigNode& root) {
+  const ConfigNode* kind = find_in(root, "lora_task_type");
+  return find_in(root, "center_rewards_coefficient") != nullptr ||
+         (kind != nullptr && Setting{"", "", kind}.is("SEQ_CLS"));
+}
+
+/// A loss that only GRPOTrainer has.
+bool is_of_grpo(const Setting& loss) {
+  constexpr std::array<std::string_view, 4> kLosses{"dapo", "grpo", "bnpo", "dr_grpo"};
+  return std::ranges::any_of(kLosses, [&](std::string_view name) { return loss.is(name); });
+}
+
 std::string_view library_of(const ConfigNode& root) {
   if (has_any(root, kOfDpo)) return "trl-dpo";
+  if (is_of_reward(root)) return "trl-reward";
+  if (const ConfigNode* loss = find_in(root, "loss_type"); loss != nullptr && is_of_grpo({"", "", loss})) {
+    return "trl-grpo";
+  }
   return has_any(root, kOfTrl) ? "trl" : "transformers";
 }
 
@@ -69,7 +91,7 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
     draft.assume(fact::kLibrary, library, library == "transformers" ? "" : "by TRL's own arguments");
   }
   read_arguments(root, file, trl_arguments(), draft);
-  if (is_trl(draft)) assume_trl(draft);
+  if (is_trl(draft)) assume_trl(draft, find_in(root, "lora_task_type") != nullptr);
   draft.assume("micro_batch", "8", "the Trainer's default");
   draft.assume("grad_accum", "1", "the Trainer's default");
   draft.assume("optimizer", "adamw:fused", "the Trainer's default");

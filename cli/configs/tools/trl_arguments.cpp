@@ -32,6 +32,10 @@ void read_loss_type(const Setting& setting, Draft& draft) {
       return draft.understand(setting, "DPOTrainer's default");
     return draft.not_modelled(setting, "a loss of DPOTrainer without rules here");
   }
+  if (draft.is(fact::kLibrary, "trl-grpo")) {
+    if (setting.is("dapo")) return draft.understand(setting, "GRPOTrainer's default");
+    return draft.not_modelled(setting, "a loss of GRPOTrainer without rules here");
+  }
   if (setting.is("chunked_nll")) {
     draft.understand(setting, "TRL's chunked loss, as by default");
   } else if (setting.is("nll")) {
@@ -45,9 +49,29 @@ void read_loss_type(const Setting& setting, Draft& draft) {
 void read_beta(const Setting& setting, Draft& draft) {
   if (draft.is(fact::kLibrary, "trl-dpo")) {
     draft.ignore(setting, "no memory depends on it");
+  } else if (draft.is(fact::kLibrary, "trl-grpo")) {
+    if (setting.is_off()) return draft.understand(setting, "GRPOTrainer without a reference");
+    draft.not_modelled(setting, "GRPOTrainer with a reference");
   } else {
     draft.not_modelled(setting, kDpoAlone);
   }
+}
+
+constexpr std::string_view kGeneration = "only \"vramfit rehearse --recipe trl-grpo\" has training with generation";
+
+/// Completions, behind a prompt of one token.
+void read_completion_length(const Setting& setting, Draft& draft) {
+  if (!draft.is(fact::kLibrary, "trl-grpo")) return draft.not_modelled(setting, kGeneration);
+  draft.set(kSeqLen, std::to_string(setting.whole(1, std::int64_t{1} << 28) + 1), setting);
+  draft.note("prompts of one token: what yours have more is to be added to --seq-len");
+}
+
+/// Of what generates, which isn't counted, and of numbers for each completion or group of them.
+void read_generation(const Setting& setting, Draft& draft) {
+  if (!draft.is(fact::kLibrary, "trl-grpo")) return draft.not_modelled(setting, kGeneration);
+  draft.ignore(setting,
+               "a training step without generation is counted, and no memory of it depends on this but some "
+               "numbers for each completion");
 }
 
 void read_divergence(const Setting& setting, Draft& draft) {
@@ -58,13 +82,34 @@ void read_divergence(const Setting& setting, Draft& draft) {
   }
 }
 
-/// DPOTrainer's default, without which adapters and GPT-2 keep masks.
+/// The default of trainers of pairs, without which adapters and GPT-2 keep masks.
 void read_dropout(const Setting& setting, Draft& draft) {
-  if (draft.is(fact::kLibrary, "trl-dpo") && !setting.flag()) {
-    draft.not_modelled(setting, "DPOTrainer with dropout");
+  if ((draft.is(fact::kLibrary, "trl-dpo") || draft.is(fact::kLibrary, "trl-reward")) && !setting.flag()) {
+    draft.not_modelled(setting, "dropout, which the trainer switches off by default");
   } else {
     draft.ignore(setting, "no memory depends on it");
   }
+}
+
+/// PEFT trains the head of scores beside adapters of that kind.
+void read_task_type(const Setting& setting, Draft& draft) {
+  if (draft.is(fact::kLibrary, "trl-reward") && !setting.is("SEQ_CLS")) {
+    draft.not_modelled(setting, "PEFT would leave the random head of scores without training, or adapt it");
+  } else {
+    draft.understand(setting, "PEFT's kind of model");
+  }
+}
+
+void read_modules_to_save(const Setting& setting, Draft& draft) {
+  if (draft.is(fact::kLibrary, "trl-reward") && setting.texts() == std::vector<std::string>{"score"}) {
+    draft.understand(setting, "the head of scores is trained beside adapters");
+  } else {
+    draft.not_modelled(setting, "whole modules are trained beside the adapters");
+  }
+}
+
+void read_centring(const Setting& setting, Draft& draft) {
+  draft.ignore(setting, "no memory depends on it but some numbers for each pair of rows");
 }
 
 /// The program's own reader has said what it is.
@@ -95,6 +140,20 @@ constexpr std::array kKeys{
     KeyRow{"beta", read_beta},
     KeyRow{"f_divergence_type", read_divergence},
     KeyRow{"disable_dropout", read_dropout},
+    KeyRow{"max_completion_length", read_completion_length},
+    KeyRow{"num_generations", read_generation},
+    KeyRow{"temperature", read_generation},
+    KeyRow{"top_p", read_generation},
+    KeyRow{"top_k", read_generation},
+    KeyRow{"min_p", read_generation},
+    KeyRow{"repetition_penalty", read_generation},
+    KeyRow{"reward_funcs", read_generation},
+    KeyRow{"reward_weights", read_generation},
+    KeyRow{"epsilon", read_generation},
+    KeyRow{"epsilon_high", read_generation},
+    KeyRow{"center_rewards_coefficient", read_centring},
+    KeyRow{"lora_task_type", read_task_type},
+    KeyRow{"lora_modules_to_save", read_modules_to_save},
     KeyRow{"trl", read_program},
     KeyRow{"packing", read_packing},
     KeyRow{"use_peft", read_use_peft},
@@ -126,7 +185,6 @@ void read_init_options(const Setting& setting, Draft& draft) { read_keys(setting
 constexpr std::array kOthers{
     UnmodelledKeys{"a memory of its own for rows without padding", "padding_free"},
     UnmodelledKeys{"activations in host memory", "activation_offloading"},
-    UnmodelledKeys{"whole modules are trained beside the adapters", "lora_modules_to_save"},
     UnmodelledKeys{"adapters of parameters that are no linear's", "lora_target_parameters"},
     UnmodelledKeys{"DoRA", "use_dora"},
     UnmodelledKeys{"codes of another kind than NF4", "bnb_4bit_quant_type", "nf4"},
@@ -135,11 +193,14 @@ constexpr std::array kOthers{
         "precompute_ref_log_probs precompute_ref_batch_size max_prompt_length ref_model_init_kwargs "
         "ref_model_name_or_path ref_adapter_name sync_ref_model rpo_alpha ld_alpha loss_weights use_weighting "
         "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
-    UnmodelledKeys{"only \"vramfit rehearse --recipe trl-grpo\" has training with generation",
-                   "num_generations max_completion_length generation_batch_size steps_per_generation use_vllm "
-                   "vllm_* num_iterations reward_funcs reward_weights reward_model_name_or_path temperature top_p "
-                   "top_k min_p repetition_penalty epsilon epsilon_high delta scale_rewards num_ppo_epochs "
-                   "response_length kl_coef whiten_rewards missing_eos_penalty total_episodes num_mini_batches"},
+    UnmodelledKeys{kGeneration,
+                   "generation_batch_size steps_per_generation use_vllm vllm_* num_iterations "
+                   "reward_model_name_or_path delta scale_rewards num_ppo_epochs response_length kl_coef "
+                   "whiten_rewards missing_eos_penalty total_episodes num_mini_batches"},
+    UnmodelledKeys{"GRPOTrainer otherwise than by its defaults",
+                   "importance_sampling_level mask_truncated_completions top_entropy_quantile entropy_coef "
+                   "use_adaptive_entropy off_policy_mask_threshold cast_lm_head_to_fp32 multi_objective_aggregation "
+                   "use_bias_correction_kl"},
 };
 constexpr std::array kIgnored{
     IgnoredKeys{"every row is taken as full",
@@ -150,8 +211,7 @@ constexpr std::array kIgnored{
                 "config_name tokenizer_name train_file validation_file"},
     IgnoredKeys{"no memory depends on it",
                 "f_alpha_divergence_coef discopop_tau ref_model_mixup_alpha ref_model_sync_steps "
-                "model_revision router_aux_loss_coef lora_task_type cache_dir token "
-                "center_rewards_coefficient accelerate_config"},
+                "model_revision router_aux_loss_coef cache_dir token accelerate_config"},
 };
 constexpr KeyTable kTable{"TRL's and the Trainer's arguments", kKeys, kOthers, kIgnored};
 

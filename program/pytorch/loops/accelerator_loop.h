@@ -18,7 +18,7 @@ class AcceleratorLoop : public Loop {
     Tensor ids, mask, labels;
   };
   /// What the collator gave, on the card.
-  Inputs moved_inputs();
+  virtual Inputs moved_inputs();
 
   /// The model's forward, which ends with its loss (loss/loss_utils.py: ForCausalLMLoss): the sum over labels divided
   /// by `items`, or where that is empty, their mean.

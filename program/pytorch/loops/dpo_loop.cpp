@@ -125,16 +125,6 @@ class DpoLoop : public ScoredLoop {
     return outputs;
   }
 
-  /// accelerator.gather of numbers: x itself where nothing is gathered.
-  Tensor gathered(const Tensor& x) { return gathers() ? gathered_from_ranks(x) : x; }
-
-  Tensor gathered_number(const Tensor& x) { return gathers() ? gathered_from_ranks(cloned_number(x)) : x; }
-
-  /// gather(x).mean().item()
-  void log_mean(const Tensor& gathered) {
-    const Tensor mean = number("aten::mean", {reads(gathered)}, gathered.dtype, "mean for the log");
-  }
-
   struct Ratios {
     Tensor preferred, rejected;
   };

@@ -64,6 +64,7 @@ Tensor Loop::forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor&
   const bool has_output = !has_trl(parts_.job) && parts_.job.modeling != Modeling::torchtune;
   Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)), [&](Tensor normed) {
     normed = wrapper.leave_base(std::move(normed));
+    if (is_classifier(parts_.job)) wrapper.post_forward(last, normed);  // whose output layer is in no unit but the root
     return has_output ? wrapper.pre_output(std::move(normed)) : normed;
   });
   if (has_output) wrapper.post_forward(last, logits);
@@ -79,6 +80,8 @@ void Loop::step_optimizer() {
 std::unique_ptr<Loop> make_loop(LoopParts parts) {
   if (parts.job.modeling == Modeling::trl) return make_sft_loop(std::move(parts));
   if (parts.job.modeling == Modeling::trl_dpo) return make_dpo_loop(std::move(parts));
+  if (parts.job.modeling == Modeling::trl_reward) return make_reward_loop(std::move(parts));
+  if (parts.job.modeling == Modeling::trl_grpo) return make_grpo_loop(std::move(parts));
   if (parts.job.modeling == Modeling::accelerate) return make_accelerate_loop(std::move(parts));
   if (parts.job.modeling == Modeling::torchtune) return make_torchtune_loop(std::move(parts));
   return has_trainer(parts.job) ? make_trainer_loop(std::move(parts)) : make_plain_loop(std::move(parts));

@@ -76,5 +76,7 @@ std::unique_ptr<Loop> make_trainer_loop(LoopParts parts);
 std::unique_ptr<Loop> make_sft_loop(LoopParts parts);
 std::unique_ptr<Loop> make_dpo_loop(LoopParts parts);
 std::unique_ptr<Loop> make_torchtune_loop(LoopParts parts);
+std::unique_ptr<Loop> make_reward_loop(LoopParts parts);
+std::unique_ptr<Loop> make_grpo_loop(LoopParts parts);
 
 }  // namespace vramfit::eager

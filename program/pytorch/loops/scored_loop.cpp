@@ -11,7 +11,7 @@ ScoredLoop::Outputs ScoredLoop::forward_with_scores(const Wrapped& wrapped, cons
                                                     Torch::ScoresWanted wanted) {
   const Precision& precision = parts_.job.precision;
   const std::int64_t count = checked_mul(parts_.job.micro_batch, parts_.job.sequence - 1);
-  const Autocast autocast(torch(), is_autocast() ? std::optional(precision.compute) : std::nullopt);
+  const Autocast autocast(torch(), is_autocast() ? std::optional(precision.compute) : torch().autocast());
   Outputs outputs;
   const Tensor hidden = torch().part_of(forward_of(wrapped, inputs.ids, inputs.mask, {}),
                                         checked_mul(count, wrapped.model.output_layer().inputs));

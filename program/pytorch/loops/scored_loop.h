@@ -26,6 +26,13 @@ class ScoredLoop : public TrainerLoop {
   bool gathers() const { return ranks() > 1 || parts_.job.runtime == Runtime::deepspeed; }
   /// accelerator.gather_for_metrics(x).sum()
   Tensor total(Tensor x);
+  /// accelerator.gather of numbers: x itself where there is one process.
+  Tensor gathered(const Tensor& x) { return gathers() ? gathered_from_ranks(x) : x; }
+  Tensor gathered_number(const Tensor& x) { return gathers() ? gathered_from_ranks(cloned_number(x)) : x; }
+  /// gather(x).mean().item()
+  void log_mean(const Tensor& gathered) {
+    const Tensor mean = number("aten::mean", {reads(gathered)}, gathered.dtype, "mean for the log");
+  }
   /// sum / count if count > 0 else 0, for the log.
   void log_share(const Tensor& sum, const Tensor& count);
 

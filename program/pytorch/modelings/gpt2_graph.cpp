@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "program/stages/score_head.h"
+
 namespace vramfit::eager {
 
 namespace {
@@ -70,6 +72,8 @@ Gpt2Graph gpt2_graph(const Graph& graph, const Job& job) {
   gpt2.sizes.sequence = job.sequence;
   gpt2.sizes.hidden = shape(gpt2.words)[1];
   gpt2.sizes.vocabulary = shape(gpt2.words)[0];
+  gpt2.sizes.outputs = shape(gpt2.output)[0];
+  gpt2.scores = score_parameters(graph);
   gpt2.sizes.positions = shape(gpt2.positions)[0];
   gpt2.sizes.ffn = shape(gpt2.blocks.front().c_fc.weight)[1];
   return gpt2;

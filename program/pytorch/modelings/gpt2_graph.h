@@ -16,11 +16,13 @@ struct Gpt2Block {
 
 struct Gpt2Sizes {
   std::int64_t batch = 0, sequence = 0, hidden = 0, heads = 0, head_dim = 0, ffn = 0, vocabulary = 0, positions = 0;
+  std::int64_t outputs = 0;  // of the output layer: the vocabulary, or one (GPT2ForSequenceClassification)
 };
 
 struct Gpt2Graph {
   std::vector<Gpt2Block> blocks;
   int words = -1, positions = -1, output = -1;  // words and output are the same where they are tied
+  std::vector<int> scores;                      // all parameters of an output layer of that kind
   NormParameters norm;
   DropoutRates dropout;
   Activation activation = Activation::gelu_tanh;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "program/pytorch/modelings/peft_adapters.h"
+#include "program/stages/score_head.h"
 #include "program/stages/trainable.h"
 
 namespace vramfit::eager {
@@ -171,6 +172,8 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   llama.sizes.sequence = job.sequence;
   llama.sizes.hidden = shape(llama.embedding)[1];
   llama.sizes.vocabulary = shape(llama.embedding)[0];
+  llama.sizes.outputs = shape(llama.output)[0];
+  llama.scores = score_parameters(graph);
   llama.sizes.rotated_dims = graph.rope_dims.front();
   llama.sizes.lora_rank = job.lora.rank;
   return llama;

@@ -33,6 +33,7 @@ struct LlamaBlock {
 
 struct LlamaSizes {
   std::int64_t batch = 0, sequence = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocabulary = 0;
+  std::int64_t outputs = 0;       // of the output layer: the vocabulary, or one (AutoModelForSequenceClassification)
   std::int64_t rotated_dims = 0;  // of each head
   std::int64_t lora_rank = 0;
 };
@@ -58,6 +59,7 @@ struct LlamaStyle {
 struct LlamaGraph {
   std::vector<LlamaBlock> blocks;
   int embedding = -1, norm = -1, output = -1;  // the same parameter where embeddings are tied
+  std::vector<int> scores;                     // all parameters of an output layer of that kind; empty: of logits
   LlamaStyle style;
   LlamaSizes sizes;
   std::size_t rope_tables = 1;  // two where windowed layers rotate by frequencies of their own (Gemma 3)

@@ -16,7 +16,7 @@ Adapters::Adapters(Torch& torch, const Job& job)
     : torch_(torch),
       dtype_(job.runtime == Runtime::pytorch_fsdp2 ? job.precision.compute : job.precision.storage),
       quantized_{.compute = job.precision.compute, .original = dtype_of_loading(job)},
-      drops_(job.lora.dropout > 0 && job.modeling != Modeling::trl_dpo),  // disable_dropout
+      drops_(job.lora.dropout > 0 && !has_pairs(job)),  // disable_dropout
       need_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       rank_(job.lora.rank) {}
 

@@ -17,7 +17,7 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
       adapters_(torch, job),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
-      is_scored_(has_trl(job)),
+      is_scored_(has_trl(job) && !is_classifier(job)),
       llama_(llama_graph(graph, job)),
       // The library has no other code for capped scores (Gemma 2) or for sinks (gpt-oss), and picks it there.
       is_eager_(llama_.style.caps_scores || llama_.style.has_sinks || job.attention == Attention::math),
@@ -67,7 +67,8 @@ std::vector<Module> Transformers::modules() const {
     modules.push_back(std::move(layer));
   }
   modules.push_back({"lm_head", {llama_.norm}});
-  if (llama_.output != llama_.embedding) modules.back().parameters.push_back(llama_.output);
+  modules.back().beside = llama_.scores;
+  if (llama_.scores.empty() && llama_.output != llama_.embedding) modules.back().parameters.push_back(llama_.output);
   return modules;
 }
 
@@ -333,13 +334,13 @@ Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_
   if (is_scored_) return h;
   const Submodule module = submodule({llama_.output});
   const Tensor input = torch_.enter(module, h);
-  return torch_.leave(module, torch_.linear(input, llama_.output, llama_.sizes.hidden, llama_.sizes.vocabulary));
+  return torch_.leave(module, torch_.linear(input, llama_.output, llama_.sizes.hidden, llama_.sizes.outputs));
 }
 
 Tensor Transformers::multiplied(const Tensor& x) { return llama_.style.multiplies ? torch_.scale(x) : x; }
 
 Tensor Transformers::finish(Tensor logits) {
-  if (is_scored_) return logits;  // TRL's kernels scale and cap logits within a tile
+  if (is_scored_ || !llama_.scores.empty()) return logits;  // TRL's kernels scale and cap logits within a tile
   if (llama_.style.multiplies) logits = torch_.divide(logits);
   if (!llama_.style.caps_logits) return logits;
   const Scope scope(torch_.heap(), "softcap");

@@ -14,12 +14,12 @@ Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
       adapters_(torch, job),
       gpt2_(gpt2_graph(graph, job)),
-      is_scored_(has_trl(job)),
+      is_scored_(has_trl(job) && !is_classifier(job)),
       is_eager_(job.attention == Attention::math),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       hidden_dtype_(hidden_dtype(graph, job, gpt2_.words)) {
   require_code(job);
-  if (job.modeling == Modeling::trl_dpo) gpt2_.dropout = {};  // disable_dropout
+  if (has_pairs(job)) gpt2_.dropout = {};  // disable_dropout
 }
 
 void Gpt2::require_code(const Job& job) const {
@@ -46,7 +46,8 @@ std::vector<Module> Gpt2::modules() const {
   }
   // Its body is called transformer, under which PEFT's model passes it on.
   modules.push_back({.name = "lm_head", .parameters = {gpt2_.norm.weight, gpt2_.norm.bias}, .is_found_in_peft = true});
-  if (gpt2_.output != gpt2_.words) modules.back().parameters.push_back(gpt2_.output);
+  modules.back().beside = gpt2_.scores;
+  if (gpt2_.scores.empty() && gpt2_.output != gpt2_.words) modules.back().parameters.push_back(gpt2_.output);
   return modules;
 }
 
@@ -135,7 +136,7 @@ Tensor Gpt2::head(Tensor h, const std::function<Tensor(Tensor)>& before_output) 
   const Scope scope(torch_.heap(), "lm_head");
   torch_.heap().values = Category::logits_and_loss;
   if (is_scored_) return h;
-  return torch_.linear(h, gpt2_.output, gpt2_.sizes.hidden, gpt2_.sizes.vocabulary);
+  return torch_.linear(h, gpt2_.output, gpt2_.sizes.hidden, gpt2_.sizes.outputs);
 }
 
 }  // namespace vramfit::eager

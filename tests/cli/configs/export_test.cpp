@@ -301,6 +301,46 @@ TEST_CASE("a plan for DPOTrainer is written for trl dpo, and for no tool that fi
   }
 }
 
+TEST_CASE("a plan for RewardTrainer is written for trl reward, and is read as what it was") {
+  const testing::TemporaryDirectory place;
+  PlanFile plan;
+  plan.spec = a_model();
+  plan.cluster = parse_cluster("1xH100-80GB");
+  for (const char* const method : {"full", "lora"}) {
+    CAPTURE(method);
+    Job job = on_stack(unresolved_job(), defaults_of(stack_named("trl-reward"), plan.cluster));
+    job_field_named("method").set(job, method);
+    std::vector<std::string> notes;
+    plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+    const Export exported = export_plan(plan, export_tool_named("trl"));
+    CHECK(exported.files.at(1).name == "reward.yaml");
+    CHECK(exported.command.find("trl reward --config reward.yaml ") != std::string::npos);
+    const ImportedJob read = import_configs({place.write("reward.yaml", exported.files[1].text)});
+    CHECK(read.stack == "trl-reward");
+    CHECK(read.unmodelled.empty());
+  }
+  CHECK_THROWS_WITH_AS(export_plan(plan, export_tool_named("axolotl")), doctest::Contains("--modeling trl-reward: "),
+                       InputError);
+}
+
+TEST_CASE("a plan for GRPOTrainer is written for trl grpo, and is read as what it was") {
+  const testing::TemporaryDirectory place;
+  PlanFile plan;
+  plan.spec = a_model();
+  plan.cluster = parse_cluster("1xH100-80GB");
+  std::vector<std::string> notes;
+  plan.job = resolve_job(on_stack(unresolved_job(), defaults_of(stack_named("trl-grpo"), plan.cluster)), plan.spec,
+                         plan.cluster, notes);
+  const Export exported = export_plan(plan, export_tool_named("trl"));
+  CHECK(exported.files.at(1).name == "grpo.yaml");
+  CHECK(exported.command.find("trl grpo --config grpo.yaml ") != std::string::npos);
+  const ImportedJob read = import_configs({place.write("grpo.yaml", exported.files[1].text)});
+  CHECK(read.stack == "trl-grpo");
+  CHECK(read.unmodelled.empty());
+  CHECK(std::ranges::find(read.fields, std::pair<std::string, std::string>{
+                                           "seq_len", std::to_string(plan.job.sequence)}) != read.fields.end());
+}
+
 TEST_CASE("texts that YAML would take for something else are quoted") {
   CHECK(yaml_text("meta-llama/Llama-3.1-8B") == "meta-llama/Llama-3.1-8B");
   CHECK(yaml_text("no") == "'no'");

@@ -138,7 +138,7 @@ def loaded_in_4_bits(model, options, dtype):
     model.to(compute).save_pretrained(folder)
     sharded = {} if options.fsdp == "none" else {"bnb_4bit_quant_storage": compute}
     how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=options.quantization == "nf4-double", bnb_4bit_compute_dtype=compute, **sharded)
-    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, quantization_config=how, device_map={"": 0 if options.fsdp == "none" else "cpu"}, **attention_of(options))
+    return type(model).from_pretrained(folder, dtype=dtype, quantization_config=how, device_map={"": 0 if options.fsdp == "none" else "cpu"}, **attention_of(options))
 
 
 def quantized(model, options):

@@ -1,0 +1,52 @@
+// Configurations of TRL's RewardTrainer and GRPOTrainer, read.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "cli/configs/import.h"
+#include "tests/support/temporary_directory.h"
+
+namespace vramfit {
+namespace {
+
+using testing::TemporaryDirectory;
+
+TEST_CASE("RewardTrainer is known by its own arguments; adapters need the kind of model that PEFT trains a head of") {
+  const TemporaryDirectory place;
+  const auto imported = [&](const std::string& more) {
+    return import_configs(
+        {place.write("reward.yaml", "model_name_or_path: org/model\nmax_length: 512\noutput_dir: o\n" + more)});
+  };
+  const ImportedJob usual = imported("center_rewards_coefficient: 0.01\n");
+  CHECK(usual.stack == "trl-reward");
+  CHECK(usual.unmodelled.empty());
+  const std::string lora = "use_peft: true\nlora_task_type: SEQ_CLS\n";
+  CHECK(imported(lora).stack == "trl-reward");
+  CHECK(imported(lora + "lora_modules_to_save: [score]\n").unmodelled.empty());
+  for (const std::string& more :
+       {lora + "lora_modules_to_save: [embed_tokens]\n", lora + "disable_dropout: false\n",
+        std::string("use_peft: true\ncenter_rewards_coefficient: 0.01\n"),
+        std::string("use_peft: true\nlora_task_type: CAUSAL_LM\ncenter_rewards_coefficient: 0.01\n")}) {
+    CAPTURE(more);
+    CHECK(!imported(more).unmodelled.empty());
+  }
+}
+
+TEST_CASE("GRPOTrainer's defaults are read, and what its step would have beside is not modelled") {
+  const TemporaryDirectory place;
+  const auto imported = [&](const std::string& more) {
+    const std::string grpo = "model_name_or_path: org/model\nloss_type: dapo\noutput_dir: o\n";
+    return import_configs({place.write("grpo.yaml", grpo + more)});
+  };
+  const ImportedJob usual = imported("beta: 0.0\nnum_generations: 8\nmax_completion_length: 256\ntemperature: 0.9\n");
+  CHECK(usual.stack == "trl-grpo");
+  CHECK(usual.unmodelled.empty());
+  for (const char* const more :
+       {"beta: 0.04\n", "num_iterations: 2\n", "use_vllm: true\n", "mask_truncated_completions: true\n"}) {
+    CAPTURE(more);
+    CHECK(!imported(more).unmodelled.empty());
+  }
+}
+
+}  // namespace
+}  // namespace vramfit
