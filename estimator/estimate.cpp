@@ -153,19 +153,17 @@ std::string arena_text(const Estimate& e) {
                      format_gib(rank.peak_reserved), beyond);
 }
 
-constexpr const char* kGrpo = "without generation and its cache; full rows, prompts of one token, one reward function";
 void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (!spec.note.empty()) e.assumptions.push_back(spec.note);
   const double dropout = std::max({spec.dropout, spec.embedding_dropout, spec.attention_dropout});
   if (dropout > 0 && !uses_accelerate(e.job)) {
     e.assumptions.push_back(fmt::format("dropout off (the model's configuration asks for {})", dropout));
   }
-  if (graph.masked_lm && has_trainer(e.job)) {
+  if (graph.masked_lm && has_trainer(e.job))
     e.assumptions.emplace_back("AutoModelForMaskedLM, on rows without padding and without token_type_ids");
-  }
   if (e.job.modeling == Modeling::torchtune)
     e.assumptions.emplace_back("the model's max_seq_len is --seq-len (llama3_1_8b's own rotations take 64 MiB)");
-  if (e.job.modeling == Modeling::trl_grpo) e.assumptions.emplace_back(kGrpo);
+  if (e.job.modeling == Modeling::trl_grpo) e.assumptions.emplace_back("no generation; prompts of one token");
   if (has_pairs(e.job)) e.assumptions.emplace_back("a batch of N is N pairs: 2 N full rows");
   if (!spec.quantization.empty()) {
     e.assumptions.push_back(fmt::format("weights are {} as trained, not {} as stored",

@@ -64,8 +64,11 @@ std::string apply(JobQuestion& question, const std::string& part) {
 /// Other stacks have another loss, so that figures of them are of another job.
 void require_same_task(const Job& before, const Estimate& after) {
   if (after.verdict == Verdict::not_modelled) return;
-  if (has_pairs(before) == has_pairs(after.job)) return;
-  throw InputError("changes what is trained for: preferences are DPOTrainer's alone (--stack trl-dpo)");
+  const auto task = [](const Job& job) {
+    return has_trl(job) && job.modeling != Modeling::trl ? job.modeling : Modeling::trl;
+  };
+  if (task(before) == task(after.job)) return;
+  throw InputError("changes what is trained for: TRL's other trainers have losses of their own (--stack trl-dpo)");
 }
 
 WhatIf what_if(JobQuestion question, const std::string& change, const ModelSpec& spec, const Job& before) {

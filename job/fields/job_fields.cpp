@@ -111,9 +111,8 @@ constexpr std::array kJobFields{
         get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
     JobField{"modeling", FieldForm::text,
              "vramfit|torchtitan|transformers|trl|trl-dpo|trl-reward|trl-grpo|accelerate|torchtune",
-             "Whose model code runs: vramfit with --runtime vramfit, torchtitan, transformers (its Trainer), trl, "
-             "trl-dpo, trl-reward and trl-grpo (TRL's SFTTrainer, DPOTrainer, RewardTrainer, GRPOTrainer), "
-             "accelerate (a loop of one's own) or torchtune with PyTorch's runtimes. Default: vramfit",
+             "Whose model code runs: vramfit with --runtime vramfit, torchtitan, transformers (its Trainer), trl and "
+             "trl-... (TRL's trainers), accelerate (a loop of one's own) or torchtune with PyTorch's. Default: vramfit",
              get_choice<&Job::modeling, kModelings>, set_modeling, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
              "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 "

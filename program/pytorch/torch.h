@@ -152,21 +152,18 @@ class Torch final : public Backend {
   /// linalg.vector_norm of all elements of x, in fp32, without a place in autograd's graph.
   Tensor vector_norm(const Tensor& x);
   Tensor negative(const Tensor& x);
-  /// x.sum(dim=-1), of rows of `width`.
-  Tensor sum_of_rows(const Tensor& x, std::int64_t width);
+  Tensor sum_of_rows(const Tensor& x, std::int64_t width);  // of rows of `width`
   /// x[..., -n:], of which there are n: a view, whose gradient is copied into one for x.
   Tensor seen_as_slice(const Tensor& x);
   Tensor log_sigmoid(const Tensor& x) { return by_element(x, "log_sigmoid"); }
   Tensor exp(const Tensor& x);
   Tensor smaller(const Tensor& a, const Tensor& b);  // of each element of both
-  /// x[mask] where all of the mask's flags are set, which is as large as x, and has no gradient.
+  /// x[mask] of all elements, without a gradient.
   Tensor chosen_elements(const Tensor& x, const Tensor& mask);
-  Tensor chosen_numbers(const Tensor& x, const Tensor& mask);        // the same of vectors
-  void look_for_none(const Tensor& mask) { positions_of(mask, 0); }  // of which no flag is set
-  /// x[rows, columns]: an element of x for each of both.
-  Tensor elements_at(const Tensor& x, const Tensor& rows, const Tensor& columns);
-  /// x.argmax(dim=-1), of rows of `width`, which has no gradient.
-  Tensor places_of_largest(const Tensor& x, std::int64_t width);
+  Tensor chosen_numbers(const Tensor& x, const Tensor& mask);                      // the same of vectors
+  void look_for_none(const Tensor& mask) { positions_of(mask, 0); }                // of which no flag is set
+  Tensor elements_at(const Tensor& x, const Tensor& rows, const Tensor& columns);  // x[rows, columns]
+  Tensor places_of_largest(const Tensor& x, std::int64_t width);                   // argmax of rows of `width`
   /// x[mask]: the rows that the mask [batch, tokens] has a flag for, which are all.
   Tensor chosen_rows(const Tensor& x, const Tensor& mask);
   /// zeros.masked_scatter(mask, x), likewise.

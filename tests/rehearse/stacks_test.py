@@ -84,9 +84,9 @@ class Stacks(unittest.TestCase):
         self.assertIn("your own script answers it: ", estimate("--stack", "trl", "--wrap", "none").stdout)
         # Preference training; DPO on several GPUs too, GRPO's recipe is for one.
         self.refused("TRL's trainer of it is --stack trl-dpo\n", estimate("--method", "dpo"), 1)
-        self.refused("TRL's trainer of it is --stack trl-grpo\n", estimate("--method", "grpo"), 1)
         self.assertIn("vramfit rehearse --recipe trl-dpo ", estimate("--stack", "trl-dpo", "--optimizer", "sgd", gpus="2xL4").stdout)
         self.assertIn("your own script answers it: ", estimate("--stack", "trl-dpo-deepspeed", "--precision", "fp32", gpus="2xL4").stdout)
+        self.refused("TRL's trainer of it is --stack trl-grpo\n", estimate("--method", "grpo"), 1)
         self.assertIn("vramfit rehearse --recipe trl-grpo ", estimate("--stack", "trl-grpo", "--micro-batch", "1").stdout)
         self.assertIn("with TRL's GRPOTrainer (training step without generation)", estimate("--stack", "trl-grpo").stdout)
         self.assertIn("with TRL's RewardTrainer", estimate("--stack", "trl-reward", gpus="2xL4").stdout)

@@ -50,12 +50,12 @@ std::string adapter_lines(ExportWriter& writer) {
 
 std::string loss_line(ExportWriter& writer) {
   const bool is_full = writer.is("loss", "full");
-  if (writer.plan().job.modeling == Modeling::trl_dpo) {
-    if (!is_full) writer.mark("loss", "DPOTrainer's is computed in tiles of its own");
-    return "loss_type: sigmoid\nf_divergence_type: reverse_kl\n";
+  const Job& job = writer.plan().job;
+  if (has_trl(job) && job.modeling != Modeling::trl) {
+    if (!is_full) writer.mark("loss", "the trainer's is computed in a way of its own");
+    if (job.modeling == Modeling::trl_grpo) return "loss_type: dapo\nbeta: 0.0\n";
+    return is_classifier(job) ? "lora_task_type: SEQ_CLS\n" : "loss_type: sigmoid\nf_divergence_type: reverse_kl\n";
   }
-  if (writer.plan().job.modeling == Modeling::trl_grpo) return "loss_type: dapo\nbeta: 0.0\n";
-  if (is_classifier(writer.plan().job)) return "lora_task_type: SEQ_CLS\n";
   if (is_full) return "loss_type: nll\n";
   writer.mark("loss", "TRL's chunked loss has chunks of its own");
   return "loss_type: chunked_nll\n";
