@@ -138,6 +138,7 @@ struct Order {
   bool is_over = false;              // the latter
   bool mattered = false;             // another order may give something else
   std::size_t events = 0;            // played
+  AllocatorStats stats;              // at the end
   /// Whether the orders after it change nothing any more.
   bool is_last() const { return !rank || !mattered || rank->reserved_grows; }
 };
@@ -165,6 +166,7 @@ Order play(LedgerPlayer& player, LedgerReplay& replay, Folder* folder, Bytes bel
   Order order{.rank = folder != nullptr ? folder->finish() : totals_of(replay.stats())};
   order.rank->reserved_grows = played.grows;
   order.mattered = replay.placement_mattered();
+  order.stats = replay.stats();
   return order;
 }
 
@@ -203,7 +205,7 @@ class Band {
         band = order.rank;
       }
       if (order.is_last()) break;
-      seen.add(order.rank->peak_reserved.n);
+      seen.add(order.stats);
     }
     return band;
   }

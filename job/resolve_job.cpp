@@ -220,16 +220,26 @@ void resolve_adapters(Job& job, Notes& notes) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (TRL loads weights so unless its model_init_kwargs say otherwise)");
   }
-  if (job.method == Method::qlora && job.runtime != Runtime::vramfit && job.runtime != Runtime::deepspeed &&
-      !job.frozen_dtype) {
+  if (job.method == Method::qlora && uses_accelerate(job) && job.runtime != Runtime::deepspeed && !job.frozen_dtype) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (PEFT's prepare_model_for_kbit_training)");
   }
-  if (job.method == Method::qlora && job.runtime == Runtime::pytorch_fsdp2) {
+  if (job.method == Method::qlora && job.runtime == Runtime::pytorch_fsdp2 && uses_accelerate(job)) {
     notes.emplace_back(
         "bnb_4bit_quant_storage in the compute dtype, without which accelerate shards no weights in 4 bits, and "
         "device_map={\"\": \"cpu\"}, without which each GPU holds all of them while it loads");
   }
+}
+
+/// torchtune (modules/tied_linear.py): TiedLinear reads the embedding's weight outside the embedding's forward, so that
+/// custom_sharded_layers can't name it; nothing is wrapped on one GPU.
+void resolve_wrapped_ends(Job& job, const ModelSpec& spec, Notes& notes) {
+  if (job.modeling != Modeling::torchtune || !job.wrap_embeddings) return;
+  const bool is_whole = job.runtime == Runtime::pytorch;
+  if (!is_whole && !spec.tie_word_embeddings) return;
+  job.wrap_embeddings = false;
+  notes.emplace_back(is_whole ? "--wrap-embeddings off (torchtune wraps nothing on one GPU)"
+                              : "--wrap-embeddings off (torchtune can't shard tied embeddings apart)");
 }
 
 void resolve_bucket(Job& job, const ModelSpec& spec, Notes& notes) {
@@ -282,6 +292,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   check_reshard(job);
   resolve_batch(job, notes);
   resolve_loss(job, spec, cluster, notes);
+  resolve_wrapped_ends(job, spec, notes);
   resolve_bucket(job, spec, notes);
   resolve_zero3_sizes(job, spec, notes);
   resolve_adapters(job, notes);

@@ -6,6 +6,7 @@
 #include "job/allocator/allocator_settings.h"
 #include "job/fields/job_fields.h"
 #include "job/sharding.h"
+#include "job/stacks.h"
 #include "program/pytorch/compiled.h"
 #include "program/runtimes/runtimes.h"
 
@@ -30,8 +31,10 @@ void require_time_rules(const Job& asked, const Cluster& cluster) {
   const bool may_offload = job.runtime == Runtime::vramfit || job.runtime == Runtime::deepspeed || is_trainers_fsdp2;
   if (!may_offload && !job.offload.empty()) refuse_field(job, "offload");
   if (sharding_named(job.sharding).of_deepspeed && job.runtime != Runtime::deepspeed) {
-    throw NotModelled(fmt::format("--sharding {} with --runtime {} (--stack deepspeed has it)", job.sharding,
-                                  job_field_named("runtime").get(job)));
+    const Stack& other = with_deepspeed(stack_of(asked));
+    throw NotModelled(fmt::format("--sharding {} with --runtime {} (--stack {} has it)", job.sharding,
+                                  job_field_named("runtime").get(job),
+                                  &other == &stack_of(asked) ? "deepspeed" : other.name));
   }
   if (job.gradient_dtype && job.runtime != Runtime::vramfit) {
     throw NotModelled(fmt::format("--gradient-dtype fp8 with --runtime {} (--stack vramfit has it)",

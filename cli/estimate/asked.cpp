@@ -44,6 +44,12 @@ StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec) {
   std::vector<std::string> notes;
   StackRecipe recipe =
       recipe_of(*asked.stack, resolve_job(asked.choice.job, spec, asked.cluster, notes), asked.choice.fixed);
+  const bool has_builder =  // configs/recipes/torchtune.py: FAMILIES; that of Mistral ties nothing
+      spec.model_type == "llama" || spec.model_type == "qwen2" ||
+      (spec.model_type == "mistral" && !spec.tie_word_embeddings);
+  if (recipe.recipe == "torchtune" && !has_builder) {
+    throw NotModelled(fmt::format("{} with torchtune's recipes (those of Llama, Mistral and Qwen2)", spec.model_type));
+  }
   if (asked.cluster.cards() > 1 && !find_recipe(recipe.recipe).several) {
     throw NotModelled(
         fmt::format("--stack {} on several GPUs (recipe {} is for one)", asked.stack->name, recipe.recipe));

@@ -62,7 +62,8 @@ class Mapping {
     set("micro-batch", fmt::to_string(job_.micro_batch));
     set("grad-accum", fmt::to_string(job_.accumulation));
     for (const std::string& field : fixed_) require_choice(field);
-    if (is_own_loop()) require_dtypes();
+    if (is_own_loop() || is_torchtune()) require_dtypes();
+    if (is_torchtune()) require_torchtune();
     if (is_fixed("precision") || is_fixed("storage_dtype") || has_no_bf16()) set("precision", precision());
     if (is_fixed("checkpointing")) set("gradient-checkpointing", checkpointing());
     if (is_fixed("optimizer")) set("optimizer", optimizer());
@@ -80,7 +81,7 @@ class Mapping {
         std::ranges::find(kAsTheyAre, field) != kAsTheyAre.end() && choice(choice_name(field)) != nullptr;
     const bool is_said = std::ranges::find(kSaid, field) != kSaid.end() || is_as_it_is ||
                          (field == "sharding" && is_of_copies() && job_.sharding == "no-shard") ||
-                         (field == "loss" && recipe_.name == "torchtune" && row.get(job_) == "chunked:8") ||
+                         (field == "loss" && is_torchtune() && row.get(job_) == "chunked:8") ||
                          (field == "wrap_embeddings" && job_.mesh.shard == 1);  // nothing is wrapped
     if (!is_said && row.get(job_) != row.get(unresolved_job())) refuse(recipe_.name, job_, field);
   }
@@ -104,6 +105,13 @@ class Mapping {
   }
   bool is_of_copies() const { return std::ranges::find(kRecipes, recipe_.name, &Recipes::copied) != kRecipes.end(); }
   bool is_own_loop() const { return job_.modeling == Modeling::accelerate; }
+  bool is_torchtune() const { return recipe_.name == "torchtune"; }
+  /// One dtype throughout, and FSDP2 on several GPUs.
+  void require_torchtune() const {
+    const bool is_of_one = job_.precision.name == "bf16-pure" || job_.precision.name == "fp32";
+    if (!is_of_one) refuse(recipe_.name, job_, "precision", " (--precision bf16-pure is)");
+    if (job_.mesh.replicate > 1) refuse(recipe_.name, job_, "sharding");
+  }
   /// Loops of one's own load weights in the precision's dtype, and torch's AdamW has states of theirs.
   void require_dtypes() const {
     const Precision usual = precision_on(job_, job_.precision.name);

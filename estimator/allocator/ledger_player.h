@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -60,12 +61,15 @@ class OrdersSeen {
   /// So many orders in a row that show nothing new are enough, which are at least six in all.
   static constexpr std::size_t kAlike = 4, kFewest = 6;
 
-  /// What an order came to: its peak of reserved bytes, and its retries.
-  void add(std::int64_t reserved, std::int64_t retries = 0) {
-    const bool is_new = played_ == 0 || reserved < least_ || reserved > most_ || retries > retries_;
-    least_ = played_ == 0 ? reserved : std::min(least_, reserved);
-    most_ = std::max(most_, reserved);
-    retries_ = std::max(retries_, retries);
+  /// What an order came to: its peaks, and its retries in the first steps and in a later one.
+  void add(const AllocatorStats& stats, std::int64_t retries = 0, std::int64_t later_retries = 0) {
+    const std::array figures{stats.reserved.peak, stats.allocated.peak, retries, later_retries};
+    bool is_new = played_ == 0 || figures[0] < least_;
+    least_ = played_ == 0 ? figures[0] : std::min(least_, figures[0]);
+    for (std::size_t i = 0; i < figures.size(); ++i) {
+      is_new = is_new || figures[i] > most_[i];
+      most_[i] = std::max(most_[i], figures[i]);
+    }
     alike_ = is_new ? 0 : alike_ + 1;
     ++played_;
   }
@@ -77,7 +81,8 @@ class OrdersSeen {
 
  private:
   std::size_t played_ = 0, alike_ = 0;  // alike_: at the end, in a row
-  std::int64_t least_ = 0, most_ = 0, retries_ = 0;
+  std::int64_t least_ = 0;              // reserved
+  std::array<std::int64_t, 4> most_{};  // of each figure
 };
 
 struct Playback {

@@ -54,7 +54,7 @@ CapacityReplay replay_at_capacity(const Ledger& ledger, const AllocatorSettings&
     worst.later_retries = std::max(worst.later_retries, played.later_retries);
     worst.out_of_memory = worst.out_of_memory || played.out_of_memory;
     if (worst.out_of_memory || !replay.placement_mattered()) break;
-    seen.add(replay.stats().reserved.peak, played.retries + played.later_retries);
+    seen.add(replay.stats(), played.retries, played.later_retries);
   }
   return worst;
 }
@@ -70,7 +70,7 @@ bool fits_without_retries(const Ledger& ledger, const AllocatorSettings& setting
     const auto add = [&](const Event& event) { return replay.add(event) && replay.stats().alloc_retries == 0; };
     if (LedgerPlayer(ledger, parts, replay, orders).play(add).out_of_memory) return false;
     if (!replay.placement_mattered()) return true;
-    seen.add(replay.stats().reserved.peak);
+    seen.add(replay.stats());
   }
   return true;
 }

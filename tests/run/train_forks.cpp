@@ -99,7 +99,7 @@ void take_environment(const std::vector<std::string>& environment) {
 /// Under the stand-ins: the fork plays the cards that its own environment names.
 void follow_session() {
   const char* const library = std::getenv("VRAMFIT_PHANTOM_LIB");
-  if (library == nullptr) return;
+  if (std::getenv("VRAMFIT_PHANTOM") == nullptr || library == nullptr) return;
   void* const phantom = dlopen((std::string(library) + "/libvramfit-phantom.so").c_str(), RTLD_LAZY);
   void* const follow = phantom == nullptr ? nullptr : dlsym(phantom, "vramfit_session_follow");
   if (follow == nullptr) _exit(1);

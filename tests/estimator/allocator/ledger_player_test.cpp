@@ -225,19 +225,28 @@ TEST_CASE("a job's shortened ledger gives the peaks and retries of all its micro
 }
 
 TEST_CASE("orders of addresses are played until four in a row show nothing new, and six at least") {
+  const auto peaks = [](std::int64_t reserved, std::int64_t allocated = 90) {
+    AllocatorStats stats;
+    stats.reserved.peak = reserved;
+    stats.allocated.peak = allocated;
+    return stats;
+  };
   OrdersSeen seen;
   CHECK(seen.wanted() == OrdersSeen::kFewest);
-  for (std::size_t order = 0; order < OrdersSeen::kFewest; ++order) seen.add(100);
+  for (std::size_t order = 0; order < OrdersSeen::kFewest; ++order) seen.add(peaks(100));
   CHECK(seen.wanted() == 0);
-  const auto more_after = [&](std::int64_t reserved, std::int64_t retries) {
+  const auto more_after = [&](const AllocatorStats& stats, std::int64_t retries = 0, std::int64_t later_retries = 0) {
     OrdersSeen other = seen;
-    other.add(reserved, retries);
+    other.add(stats, retries, later_retries);
     return other.wanted();
   };
-  CHECK(more_after(100, 0) == 0);
-  CHECK(more_after(101, 0) == OrdersSeen::kAlike);
-  CHECK(more_after(99, 0) == OrdersSeen::kAlike);
-  CHECK(more_after(100, 1) == OrdersSeen::kAlike);
+  CHECK(more_after(peaks(100)) == 0);
+  CHECK(more_after(peaks(101)) == OrdersSeen::kAlike);
+  CHECK(more_after(peaks(99)) == OrdersSeen::kAlike);
+  CHECK(more_after(peaks(100, 91)) == OrdersSeen::kAlike);
+  CHECK(more_after(peaks(100, 89)) == 0);
+  CHECK(more_after(peaks(100), 1) == OrdersSeen::kAlike);
+  CHECK(more_after(peaks(100), 0, 1) == OrdersSeen::kAlike);
 }
 
 }  // namespace vramfit
