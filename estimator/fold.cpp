@@ -138,7 +138,7 @@ struct Order {
   bool is_over = false;              // the latter
   bool mattered = false;             // another order may give something else
   std::size_t events = 0;            // played
-  AllocatorStats stats;              // at the end
+  AllocatorStats stats = {};         // at the end
   /// Whether the orders after it change nothing any more.
   bool is_last() const { return !rank || !mattered || rank->reserved_grows; }
 };

@@ -127,9 +127,9 @@ constexpr std::int64_t kMostParts = 4096;
 void require_loss_of_torchtune(const Job& job, Job& modelled) {
   const auto* chunked = std::get_if<ChunkedLoss>(&job.loss);
   if (chunked == nullptr || chunked->in_forward || chunked->chunks > kMostParts) {
-    throw NotModelled(
-        fmt::format("--loss {} with --modeling torchtune (its recipes have 8 parts: --loss chunked:8; up to chunked:{})",
-                    job_field_named("loss").get(job), kMostParts));
+    throw NotModelled(fmt::format(
+        "--loss {} with --modeling torchtune (its recipes have 8 parts: --loss chunked:8; up to chunked:{})",
+        job_field_named("loss").get(job), kMostParts));
   }
   modelled.loss = job.loss;
 }
