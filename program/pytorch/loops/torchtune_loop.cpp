@@ -38,7 +38,7 @@ class TorchtuneLoop final : public Loop {
           numbers("aten::cat", {reads(labels), reads(ignored_)}, labels.elements, Dtype::i64, "shifted labels");
       labels = {};
       Tensor loss = mean_of(logits, shifted);
-      if (!is_sharded()) {  // whose code is a function of its own
+      if (!is_sharded()) {  // _loss_step, which only the recipe for one GPU has, returns and lets go of them
         logits.clear();
         shifted = {};
       }

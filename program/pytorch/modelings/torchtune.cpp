@@ -130,8 +130,8 @@ Tensor Torchtune::rotated_by_halves(const Tensor& x) {
   return torch_.add(by_cosines, by_sines);
 }
 
-/// Keys and values are repeated with heads in front, so that their gradients have another layout, which of pairs'
-/// rotation's is mended by zeros that it adds to.
+/// Keys and values are repeated with heads in front, so that their gradients have another layout and are copied. Keys
+/// that are rotated by pairs need no such copy: the backward of that rotation adds to zeros, whose layout is right.
 Tensor Torchtune::attention(const LlamaBlock& b, const Tensor& x) {
   const LlamaSizes& s = llama_.sizes;
   const std::int64_t keys = s.kv_heads * s.head_dim, times = s.heads / s.kv_heads;
