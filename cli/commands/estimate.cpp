@@ -35,6 +35,7 @@
 #include "estimator/estimate.h"
 #include "estimator/estimate_json.h"
 #include "job/fields/field_text.h"
+#include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "job/stacks.h"
 #include "model_specs/accelerate.h"
@@ -169,6 +170,16 @@ void check_flags(const EstimateFlags& flags) {
   check_gpus(flags);
 }
 
+/// What decides which figures can be compared, as the job's own stack sets it where nobody else does.
+Job as_alike(JobChoice choice, const Job& job, const Cluster& cluster) {
+  for (const StackDefault& each : defaults_of(stack_of(job), cluster)) {
+    const bool is_alike = each.field == "precision" || each.field == "checkpointing";
+    const bool is_fixed = std::ranges::find(choice.fixed, each.field) != choice.fixed.end();
+    if (is_alike && !is_fixed) job_field_named(each.field).set(choice.job, each.value);
+  }
+  return choice.job;
+}
+
 /// What this project's engine would need instead of another stack, and instead of it, on one GPU, the Trainer. On
 /// several, its step takes longer to walk through than the rest of an estimate.
 void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& spec, const Cluster& cluster) {
@@ -177,8 +188,8 @@ void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& s
   const Stack& other = stack_named(result.stack == "vramfit" ? "transformers" : "vramfit");
   if (cluster.is_cpu() || defaults_of(other, cluster).empty()) return;
   try {
-    const JobChoice choice = read_job_choice(flags.job, other, cluster);
-    const Estimate need = estimate(spec, choice.job, cluster, {.suggestions = false, .run = effects_of(flags.run)});
+    const Job job = as_alike(read_job_choice(flags.job, other, cluster), result.job, cluster);
+    const Estimate need = estimate(spec, job, cluster, {.suggestions = false, .run = effects_of(flags.run)});
     if (need.verdict == Verdict::not_modelled) return;
     result.others.push_back({.stack = need.stack, .total = worst_rank(need).total, .verdict = need.verdict});
   } catch (const InputError&) {  // what was set contradicts the other stack

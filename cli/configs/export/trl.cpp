@@ -24,12 +24,13 @@ constexpr std::array kFields{
     FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::implied},
 };
 
-constexpr std::size_t kZeros = 4;
+constexpr std::size_t kZeros = 5;
 /// With DeepSpeed, its configuration carries what is ZeRO's.
 constexpr std::array<FieldRow, kFields.size() + kZeros> fields_with_deepspeed() {
   std::array<FieldRow, kFields.size() + kZeros> fields{
       FieldRow{"bucket_bytes", Carried::written}, FieldRow{"overlap_comm", Carried::written},
-      FieldRow{"zero3_sizes", Carried::written}, FieldRow{"wrap", Carried::marked, "layer", "ZeRO has no units"}};
+      FieldRow{"zero3_sizes", Carried::written}, FieldRow{"wrap", Carried::marked, "layer", "ZeRO has no units"},
+      FieldRow{"wrap_embeddings", Carried::marked, "off", "ZeRO has no units"}};
   std::ranges::copy(kFields, fields.begin() + kZeros);
   return fields;
 }
