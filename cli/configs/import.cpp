@@ -54,10 +54,14 @@ Syntax syntax_of(const std::string& path, std::string_view text) {
   return std::ranges::any_of(commands, is_launch_line) ? Syntax::words : Syntax::yaml;
 }
 
-/// "optimizer.fused": true, in maps that are made where they are missing.
+/// "optimizer.fused": true, in maps that are made where they are missing. The name of a component alone stands for its
+/// _component_ (torchtune/config/_utils.py: _merge_yaml_and_cli_args).
 void put_path(ConfigNode& map, std::string_view path, ConfigNode value) {
   const std::size_t dot = path.find('.');
   if (dot == std::string_view::npos) {
+    const ConfigNode* const before = find_in(map, path);
+    const bool is_component = before != nullptr && find_in(*before, "_component_") != nullptr && !value.is_map();
+    if (is_component) return put_path(map, fmt::format("{}._component_", path), std::move(value));
     put(map, path, std::move(value));
     return;
   }
