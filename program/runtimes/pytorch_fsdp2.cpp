@@ -221,21 +221,34 @@ constexpr std::array<std::string_view, 10> kWithAdapters{"wrap",         "wrap_e
                                                          "lora_alpha",   "lora_dropout",    "lora_targets", "rslora",
                                                          "frozen_dtype", "quantization"};
 
+bool is_of_bitsandbytes(const Job& job) {
+  return job.optimizer == "adamw-8bit" || job.optimizer_implementation == OptimizerImplementation::paged;
+}
+
+/// Rehearsed: bitsandbytes' updates have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both
+/// kinds of tensors themselves; Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor.
+[[noreturn]] void refuse_sharded_optimizer(const Job& job) {
+  throw LibraryFails(fmt::format("--optimizer {} with FSDP2 (its first step fails on sharded weights; adamw works)",
+                                 job_field_named("optimizer").get(job)));
+}
+
+/// What accelerate and torchtune have no choice of.
+void require_usual_sharding(const Job& job) {
+  if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
+  if (job.mesh.replicate == 1) return;
+  throw NotModelled(
+      fmt::format("--modeling {} with replicas (sharding over all ranks is)", job_field_named("modeling").get(job)));
+}
+
 /// What accelerate sets up, for a Trainer's `fsdp` or by its plugin in a loop of one's own.
 void require_accelerate(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   if (job.optimizer_implementation == OptimizerImplementation::torchao) {
     if (job.modeling != Modeling::transformers) refuse_field(job, "optimizer");
     throw NotModelled(
         fmt::format("--optimizer {} with FSDP2 (on one GPU and with --sharding no-shard it is)", value("optimizer")));
   }
-  // Rehearsed: Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor; bitsandbytes' updates
-  // have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both kinds of tensors themselves.
-  if (job.optimizer == "adafactor" || job.optimizer == "adamw-8bit" || is_paged) {
-    throw LibraryFails(fmt::format("--optimizer {} with FSDP2 (its first step fails on sharded weights; adamw works)",
-                                   value("optimizer")));
-  }
+  if (job.optimizer == "adafactor" || is_of_bitsandbytes(job)) refuse_sharded_optimizer(job);
   if (job.optimizer != "adamw") refuse_field(job, "optimizer");
   job_field_named("precision").set(modelled, job.precision.name);
   if (has_trl(job)) eager::require_trl_adapters(job, modelled);
@@ -270,10 +283,7 @@ void require_accelerate(const Job& job, Job& modelled) {
   if (!job.wrap_embeddings) {
     throw NotModelled("--wrap-embeddings off (accelerate gives them units of their own: --wrap-embeddings on)");
   }
-  if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
-  if (job.mesh.replicate > 1) {
-    throw NotModelled(fmt::format("--modeling {} with replicas (sharding over all ranks is)", value("modeling")));
-  }
+  require_usual_sharding(job);
   const std::vector<std::string> kinds{"params"};
   if (!job.offload.empty() && job.offload != kinds) {
     throw NotModelled(fmt::format("--offload {} with FSDP2 (its cpu_offload is --offload params)", value("offload")));
@@ -285,19 +295,12 @@ void require_sharded_torchtune(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
   eager::require_torchtune(job);
   job_field_named("precision").set(modelled, job.precision.name);
-  const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
-  if (job.optimizer == "adamw-8bit" || is_paged) {
-    throw LibraryFails(fmt::format("--optimizer {} with FSDP2 (its first step fails on sharded weights; adamw works)",
-                                   value("optimizer")));
-  }
+  if (is_of_bitsandbytes(job)) refuse_sharded_optimizer(job);
   if (!std::holds_alternative<WrapLayers>(job.wrap)) {
     throw NotModelled(
         fmt::format("--wrap {} with --modeling torchtune (units of a layer are: --wrap layer)", value("wrap")));
   }
-  if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
-  if (job.mesh.replicate > 1) {
-    throw NotModelled("--modeling torchtune with replicas (sharding over all ranks is)");
-  }
+  require_usual_sharding(job);
 }
 
 void require(const Job& job, const Cluster& cluster) {

@@ -18,11 +18,6 @@ AcceleratorLoop::Inputs AcceleratorLoop::moved_inputs() {
   return inputs;
 }
 
-Tensor AcceleratorLoop::numbers(const char* call, const Accesses& inputs, std::int64_t count, Dtype dtype,
-                                const char* what) {
-  return torch().computed(call, inputs, heap().make(count, dtype, Category::logits_and_loss, what));
-}
-
 /// Padded by one and shifted, so that every token predicts the next; a copy where rows don't follow each other.
 Tensor AcceleratorLoop::shifted(const Tensor& labels, Tensor& padded) {
   const Job& job = parts_.job;

@@ -33,7 +33,6 @@ class AcceleratorLoop : public Loop {
   void step();
 
   /// What `call` computes: `count` numbers of the loss.
-  Tensor numbers(const char* call, const Accesses& inputs, std::int64_t count, Dtype dtype, const char* what);
   Tensor number(const char* call, const Accesses& inputs, Dtype dtype, const char* what) {
     return numbers(call, inputs, 1, dtype, what);
   }

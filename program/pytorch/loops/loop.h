@@ -56,6 +56,10 @@ class Loop {
   Tensor forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor& mask, const Tensor& items);
   /// A tensor of one number for each token of a micro-batch, copied from the host.
   Tensor tokens(const char* what);
+  /// What a call outside the model's own makes, of the loss and what is logged.
+  Tensor numbers(const char* call, const Accesses& inputs, std::int64_t count, Dtype dtype, const char* what) {
+    return torch().computed(call, inputs, heap().make(count, dtype, Category::logits_and_loss, what));
+  }
   void step_optimizer();
 
   Torch& torch() { return parts_.torch; }

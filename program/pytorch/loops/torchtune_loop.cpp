@@ -79,10 +79,6 @@ class TorchtuneLoop final : public Loop {
     variable = std::move(next);
   }
 
-  Tensor numbers(const char* call, const Accesses& inputs, std::int64_t count, Dtype dtype, const char* what) {
-    return torch().computed(call, inputs, heap().make(count, dtype, Category::logits_and_loss, what));
-  }
-
   /// x += number, of a variable that is a Python number before a step's first micro-batch.
   void add_up(Tensor& sum, program::Access number, Dtype dtype, const char* what) {
     if (sum.storage) return heap().run("aten::add_", {number, changes(sum)});

@@ -236,15 +236,16 @@ DEEPSPEED = Comparison(
     warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
 
 
-def main(what, *numbers):
+def main(comparison, draw, what, *numbers):
+    """`random COUNT SEED [FIELD...]` rehearses what `draw` makes of seeds; all else is the comparison's."""
     if what != "random":
-        return DEEPSPEED.run(what, *numbers)
-    if not with_libraries(DEEPSPEED.libraries):
+        return comparison.run(what, *numbers)
+    if not with_libraries(comparison.libraries):
         return SKIPPED
     count, seed, *only = numbers
-    with DEEPSPEED.warm() as warm:
-        return 1 if failures_of_drawn(int(count), int(seed), lambda drawn_seed: drawn(drawn_seed, *only), lambda case: rehearsed(case, warm)) else 0
+    with comparison.warm() as warm:
+        return 1 if failures_of_drawn(int(count), int(seed), lambda drawn_seed: draw(drawn_seed, *only), lambda case: comparison.rehearsed(case, warm)) else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(DEEPSPEED, drawn, *sys.argv[1:]))

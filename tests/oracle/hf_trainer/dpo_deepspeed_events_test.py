@@ -6,8 +6,7 @@ import sys
 import deepspeed_events_test
 from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
 from events_test import FOLDER, SMALL, TINY, counted_events, libraries, rehearsed_events
-from random_test import failures_of_drawn
-from recorded import SKIPPED, Comparison, with_libraries
+from recorded import Comparison
 from sft_deepspeed_events_test import SCARCE
 
 
@@ -95,15 +94,5 @@ DPO_DEEPSPEED = Comparison(
     warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted, changed=other_bucket)
 
 
-def main(what, *numbers):
-    if what != "random":
-        return DPO_DEEPSPEED.run(what, *numbers)
-    if not with_libraries(DPO_DEEPSPEED.libraries):
-        return SKIPPED
-    count, seed, *only = numbers
-    with DPO_DEEPSPEED.warm() as warm:
-        return 1 if failures_of_drawn(int(count), int(seed), lambda drawn_seed: drawn(drawn_seed, *only), lambda case: rehearsed(case, warm)) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(deepspeed_events_test.main(DPO_DEEPSPEED, drawn, *sys.argv[1:]))

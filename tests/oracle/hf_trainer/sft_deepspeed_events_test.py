@@ -11,8 +11,7 @@ import sys
 import deepspeed_events_test
 from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
 from events_test import FOLDER, SMALL, TINY, counted_events, libraries, rehearsed_events
-from random_test import failures_of_drawn
-from recorded import SKIPPED, Comparison, with_libraries
+from recorded import Comparison
 
 
 @dataclasses.dataclass
@@ -76,15 +75,5 @@ SFT_DEEPSPEED = Comparison(
     warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
 
 
-def main(what, *numbers):
-    if what != "random":
-        return SFT_DEEPSPEED.run(what, *numbers)
-    if not with_libraries(SFT_DEEPSPEED.libraries):
-        return SKIPPED
-    count, seed, *only = numbers
-    with SFT_DEEPSPEED.warm() as warm:
-        return 1 if failures_of_drawn(int(count), int(seed), lambda drawn_seed: drawn(drawn_seed, *only), lambda case: rehearsed(case, warm)) else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(deepspeed_events_test.main(SFT_DEEPSPEED, drawn, *sys.argv[1:]))

@@ -14,36 +14,20 @@
 #include "program/not_modelled.h"
 #include "program/readers/check.h"
 #include "program/stages/adapters.h"
+#include "tests/program/pytorch/trl_jobs.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
 namespace {
 
-ModelSpec spec_of_test() {
-  ModelSpec spec = testing::small_llama();
-  spec.vocab_size = 4000;  // of fewer rows the embedding's gradient has no rules
-  return spec;
-}
-
-struct Field {
-  std::string name, value;
-};
+using testing::Field;
+using testing::program_of;
+using testing::resolved;
+using testing::spec_of_test;
+using testing::trl_job;
 
 Job dpo_job(const std::vector<Field>& fields, const std::string& cluster = "1xH100-80GB") {
-  Job job = on_stack(unresolved_job(), defaults_of(stack_named("trl-dpo"), parse_cluster(cluster)));
-  job_field_named("seq_len").set(job, "512");
-  for (const Field& field : fields) job_field_named(field.name).set(job, field.value);
-  return job;
-}
-
-program::Program program_of(const Job& job, const std::string& cluster_text = "1xH100-80GB") {
-  std::vector<std::string> notes;
-  const Cluster cluster = parse_cluster(cluster_text);
-  const ModelSpec spec = spec_of_test();
-  const Job resolved = resolve_job(job, spec, cluster, notes);
-  require_rules(resolved, cluster);
-  return program::make_program(
-      {.graph = training_graph(spec, resolved), .job = resolved, .device = cluster.card.device, .coords = {}});
+  return trl_job("trl-dpo", fields, cluster);
 }
 
 /// Of buffers whose label begins so, as many as the program makes.

@@ -14,39 +14,20 @@
 #include "program/pytorch/loops/pickled.h"
 #include "program/readers/check.h"
 #include "program/stages/adapters.h"
+#include "tests/program/pytorch/trl_jobs.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
 namespace {
 
-ModelSpec spec_of_test() {
-  ModelSpec spec = testing::small_llama();
-  spec.vocab_size = 4000;  // of fewer rows the embedding's gradient has no rules
-  return spec;
-}
-
-struct Field {
-  std::string name, value;
-};
+using testing::Field;
+using testing::program_of;
+using testing::resolved;
+using testing::spec_of_test;
+using testing::trl_job;
 
 Job grpo_job(const std::vector<Field>& fields, const std::string& cluster = "1xH100-80GB") {
-  Job job = on_stack(unresolved_job(), defaults_of(stack_named("trl-grpo"), parse_cluster(cluster)));
-  job_field_named("seq_len").set(job, "512");
-  for (const Field& field : fields) job_field_named(field.name).set(job, field.value);
-  return job;
-}
-
-Job resolved(const Job& job, const std::string& cluster = "1xH100-80GB") {
-  std::vector<std::string> notes;
-  return resolve_job(job, spec_of_test(), parse_cluster(cluster), notes);
-}
-
-program::Program program_of(const Job& job, const std::string& cluster_text = "1xH100-80GB") {
-  const Cluster cluster = parse_cluster(cluster_text);
-  const Job whole = resolved(job, cluster_text);
-  require_rules(whole, cluster);
-  return program::make_program(
-      {.graph = training_graph(spec_of_test(), whole), .job = whole, .device = cluster.card.device, .coords = {}});
+  return trl_job("trl-grpo", fields, cluster);
 }
 
 TEST_CASE("a step has one group of completions unless told otherwise, and needs two") {
