@@ -16,7 +16,7 @@ import tempfile
 
 from library_list import ROWS as LIBRARY_ROWS
 from program_list import ROWS as TORCH_ROWS
-from warm_programs import WarmPrograms
+from warm_programs import WarmPrograms, started
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
 VRAMFIT = os.path.join(os.environ["VRAMFIT_BIN_DIR"], "vramfit")
@@ -40,10 +40,6 @@ def python_of(program):
 def is_own(python):
     """Whether it is the Python that runs this. Links are not followed: environments link to the same one."""
     return os.path.abspath(python) == os.path.abspath(sys.executable)
-
-
-def started(words, **settings):
-    return subprocess.run(words, text=True, capture_output=True, check=False, **settings)
 
 
 def rehearse(program, start):

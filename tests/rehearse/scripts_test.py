@@ -6,12 +6,11 @@ which takes longer than they do.
 """
 import json
 import os
-import subprocess
 import sys
 import tempfile
 
 from hand_counts import RESIDENT_BYTES
-from warm_programs import WarmPrograms
+from warm_programs import WarmPrograms, started
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER = os.path.join(HERE, "scripts")
@@ -40,10 +39,6 @@ def command_of(case):
     cards, ranks, script = CASES[case]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
     return cards, [sys.executable, *launcher, os.path.join(FOLDER, script[0]), *script[1:]]
-
-
-def started(words, **settings):
-    return subprocess.run(words, text=True, capture_output=True, check=False, **settings)
 
 
 def rehearse(arguments, command, environment=None, start=started):

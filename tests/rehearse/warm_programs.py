@@ -13,6 +13,11 @@ import vramfit  # noqa: E402
 MODULES = ("torch", "torch._dynamo")  # which optimizers import when they first step
 
 
+def started(words, **settings):
+    """As WarmPrograms.run, in a process of its own."""
+    return subprocess.run(words, text=True, capture_output=True, check=False, **settings)
+
+
 class WarmPrograms(vramfit.Warm):
     def __init__(self, *modules):
         super().__init__(*(modules or MODULES))
