@@ -27,6 +27,24 @@ void write_others(JsonWriter& writer, const std::vector<StackNeed>& others) {
   writer.end_array();
 }
 
+void write_at_peak(JsonWriter& writer, const AtPeak& at_peak) {
+  writer.begin_object().member("phase", phase_name(at_peak.phase)).member("step", at_peak.step);
+  writer.member("requested_bytes", at_peak.requested).member("tensors", at_peak.tensors);
+  writer.key("modules").begin_array();
+  for (const HeldModule& module : at_peak.modules) {
+    writer.begin_object().member("name", module.name).member("depth", module.depth);
+    writer.member("bytes", module.bytes).member("tensors", module.tensors).end_object();
+  }
+  writer.end_array().key("largest").begin_array();
+  for (const HeldTensors& held : at_peak.largest) {
+    writer.begin_object().member("name", held.name).member("category", category_name(held.category));
+    writer.member("bytes", held.bytes).member("count", held.count).end_object();
+  }
+  writer.end_array().end_object();
+}
+
+}  // namespace
+
 void write_speed(JsonWriter& writer, const Speed& speed, const std::vector<Figure>& figures) {
   writer.begin_object();
   writer.member("step_seconds", speed.time.step_seconds);
@@ -46,24 +64,6 @@ void write_speed(JsonWriter& writer, const Speed& speed, const std::vector<Figur
   }
   writer.end_array().end_object();
 }
-
-void write_at_peak(JsonWriter& writer, const AtPeak& at_peak) {
-  writer.begin_object().member("phase", phase_name(at_peak.phase)).member("step", at_peak.step);
-  writer.member("requested_bytes", at_peak.requested).member("tensors", at_peak.tensors);
-  writer.key("modules").begin_array();
-  for (const HeldModule& module : at_peak.modules) {
-    writer.begin_object().member("name", module.name).member("depth", module.depth);
-    writer.member("bytes", module.bytes).member("tensors", module.tensors).end_object();
-  }
-  writer.end_array().key("largest").begin_array();
-  for (const HeldTensors& held : at_peak.largest) {
-    writer.begin_object().member("name", held.name).member("category", category_name(held.category));
-    writer.member("bytes", held.bytes).member("count", held.count).end_object();
-  }
-  writer.end_array().end_object();
-}
-
-}  // namespace
 
 void write_bound(JsonWriter& writer, const Margins& margins) {
   writer.key("bound").begin_object().member("confidence", margins.confidence.per_ten_thousand / 1e4);

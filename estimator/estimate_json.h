@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/json_writer.h"
 #include "estimator/estimate.h"
@@ -23,6 +24,9 @@ std::string estimate_to_json(const Estimate& estimate, const EstimateExtras& ext
 
 /// Writes an estimate's members from `model` to `worst` into the open object: estimates and plans share them.
 void write_estimate_members(JsonWriter& writer, const Estimate& estimate);
+
+/// Writes a speed as an object, with the figures that it follows from.
+void write_speed(JsonWriter& writer, const Speed& speed, const std::vector<Figure>& figures);
 
 /// Writes "bound": what upper bounds are made of, and in how many cases they held.
 void write_bound(JsonWriter& writer, const Margins& margins);

@@ -46,10 +46,11 @@ void refuse_if_set(const PlanRequest& request, Objective objective, const std::v
   }
 }
 
-ClusterPlan plan_on(const PlanRequest& request) {
+/// With what `make` gives, or the Error that it throws.
+ClusterPlan planned(const PlanRequest& request, const std::function<Plan()>& make) {
   ClusterPlan made{.request = request, .plan = {}, .error = {}, .refusal = {}, .price = {}};
   try {
-    made.plan = make_plan(request);
+    made.plan = make();
   } catch (const Error& error) {
     made.error = std::current_exception();
     made.refusal = error.what();
@@ -57,11 +58,27 @@ ClusterPlan plan_on(const PlanRequest& request) {
   return made;
 }
 
+ClusterPlan plan_on(const PlanRequest& request) {
+  return planned(request, [&] { return make_plan(request); });
+}
+
+/// The request with what was set for a cluster. Throws an Error for a job that can't be there.
+PlanRequest request_on(const PlanRequest& request, const ClusterChoice& choice, const Cluster& cluster) {
+  PlanRequest on_cluster = request;
+  on_cluster.cluster = cluster;
+  on_cluster.names_other_clusters = !choice.asks_how_many && choice.clusters.size() == 1;
+  if (!choice.job_on) return on_cluster;
+  SetJob set = choice.job_on(cluster);
+  on_cluster.job = std::move(set.job);
+  on_cluster.fixed = std::move(set.fixed);
+  return on_cluster;
+}
+
 /// Whether the job can be on the cluster at all: its batch divides among the ranks, its dtypes are supported.
-bool can_be_on(const PlanRequest& request, const Cluster& cluster) {
+bool can_be_on(const PlanRequest& request, const ClusterChoice& choice, const Cluster& cluster) {
   try {
     std::vector<std::string> notes;
-    resolve_job(request.job, request.spec, cluster, notes);
+    resolve_job(request_on(request, choice, cluster).job, request.spec, cluster, notes);
     return true;
   } catch (const Error&) {
     return false;
@@ -196,8 +213,13 @@ PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Ob
   const auto try_on = [&](const Cluster& cluster) {
     PlanRequest on_cluster = request;
     on_cluster.cluster = cluster;
-    on_cluster.names_other_clusters = !choice.asks_how_many && choice.clusters.size() == 1;
-    ClusterPlan& made = answer.tried.emplace_back(plan_for(on_cluster, objective));
+    try {
+      on_cluster = request_on(request, choice, cluster);
+      answer.tried.push_back(plan_for(on_cluster, objective));
+    } catch (const Error&) {
+      answer.tried.push_back(planned(on_cluster, []() -> Plan { throw; }));
+    }
+    ClusterPlan& made = answer.tried.back();
     made.price = prices.of(cluster.card);
     return made.has_plan();
   };
@@ -205,7 +227,7 @@ PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Ob
     answer.objective = Objective::fewest_gpus;
     std::vector<Cluster> sizes;
     std::ranges::copy_if(choice.clusters, std::back_inserter(sizes),
-                         [&](const Cluster& cluster) { return can_be_on(request, cluster); });
+                         [&](const Cluster& cluster) { return can_be_on(request, choice, cluster); });
     if (sizes.empty()) sizes.push_back(choice.clusters.front());  // to say why
     greatest(static_cast<std::int64_t>(sizes.size()),
              [&](std::int64_t index) { return !try_on(sizes[static_cast<std::size_t>(index)]); });

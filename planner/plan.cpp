@@ -17,6 +17,7 @@
 #include "planner/answer/larger_batch.h"
 #include "planner/answer/larger_cluster.h"
 #include "planner/answer/no_plan.h"
+#include "planner/answer/not_considered.h"
 #include "planner/answer/plan_words.h"
 #include "planner/answer/waterfall.h"
 #include "planner/search/best_first.h"
@@ -60,6 +61,7 @@ class Search {
       find_smallest();
       explain_failure();
     }
+    plan_.not_considered = not_considered(request_);
     plan_.search.times = evaluator_.timings();
     plan_.search.estimates = evaluator_.estimates();
     plan_.search.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -139,9 +141,6 @@ class Search {
                              chosen.needs.empty() ? "" : " with --allow " + allow_text(chosen.needs));
     plan_.why =
         fmt::format("{} at {:.0f} tokens/s, {}", chosen.why, chosen.tokens_per_second, needs_text(chosen.estimate));
-    if (const std::string note = network_note(request_.cluster); !note.empty()) {
-      chosen.estimate.assumptions.push_back(note);
-    }
     plan_.steps = waterfall(request_, chosen.job, evaluator_);
     if (!request_.smallest) {
       plan_.larger = larger_batch(request_, chosen, evaluator_);

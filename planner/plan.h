@@ -92,14 +92,22 @@ struct OtherCluster {
   double tokens_per_second = 0;
 };
 
+/// Where nothing fits: what needs least.
+struct ClosestJob {
+  Job job;
+  Bytes total;  // of the worst rank
+};
+
 struct Plan {
   std::optional<Candidate> chosen;              // none: exit 4
-  std::optional<OtherCluster> larger_cluster;   // where no job is chosen; the smallest one
+  std::optional<ClosestJob> closest;            // where no job is chosen
+  std::optional<OtherCluster> larger_cluster;   // likewise; the smallest one of those that were tried
   std::optional<OtherCluster> smaller_cluster;  // a part of the cluster that is faster than all of it, as chosen
   std::optional<LargerBatch> larger;       // of the chosen job; none if its global batch is set, or if none is faster
   std::optional<PlanRehearsal> rehearsal;  // none: it wasn't rehearsed
   std::vector<PlanStep> steps;             // from the job as asked for to the chosen one; none if that is it
   std::vector<Candidate> alternatives;
+  std::vector<std::string> not_considered;  // each with the flag that brings it in
   std::string why;  // one sentence, also when there is no plan ("fits with --allow precision:bf16-pure: ...")
   SearchCounts search;
 };

@@ -121,14 +121,15 @@ int write_answer(const PlanFlags& flags, const LargestModel& largest, std::optio
   return static_cast<int>(has_plan ? ExitCode::done : ExitCode::no_plan);
 }
 
-/// A stack's defaults differ between one GPU and several, and so may its runtime.
-void check_stack(const PlanFlags& flags, const ClusterChoice& clusters) {
-  const bool is_alone = clusters.clusters.front().cards() == 1;
-  const auto is_other = [&](const Cluster& cluster) { return (cluster.cards() == 1) != is_alone; };
-  if (flags.job.stack.empty() || flags.job.stack == "vramfit") return;
-  if (clusters.asks_how_many || std::ranges::any_of(clusters.clusters, is_other)) {
-    throw Conflict(fmt::format("--stack {}: plan for one GPU and for several apart", printable(flags.job.stack)));
+/// What was set, on the first cluster that the stack has rules for; the others are refused one by one.
+JobChoice first_job(const JobFlags& flags, const ClusterChoice& clusters) {
+  for (const Cluster& cluster : clusters.clusters) {
+    try {
+      return read_job_choice_on_stack(flags, cluster);
+    } catch (const NotModelled&) {  // another cluster may do
+    }
   }
+  return read_job_choice_on_stack(flags, clusters.clusters.back());
 }
 
 /// An example of each: "precision:bf16-pure, optimizer, ".
@@ -140,9 +141,12 @@ std::string kinds_of_change() {
 
 int run_plan(const PlanFlags& flags) {
   const Allowed allowed = parse_allowed(flags.allow);
-  const ClusterChoice clusters = read_clusters(flags);
-  check_stack(flags, clusters);
-  const JobChoice choice = read_job_choice_on_stack(flags.job, clusters.clusters.front());
+  ClusterChoice clusters = read_clusters(flags);
+  const JobChoice choice = first_job(flags.job, clusters);
+  clusters.job_on = [&](const Cluster& cluster) {
+    const JobChoice there = read_job_choice_on_stack(flags.job, cluster);
+    return SetJob{.job = there.job, .fixed = there.fixed};
+  };
   const Objective objective = read_objective(flags, clusters);
   const Prices prices = flags.price.empty() ? Prices() : Prices(flags.price);
   std::optional<std::int64_t> tokens;

@@ -1,6 +1,8 @@
 #include "cli/format/answer_text.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -17,6 +19,11 @@ namespace {
 /// "4.31", "43.1", "431": three digits, or all of a larger number.
 std::string three_digits(double value) { return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 100 ? 1 : 0); }
 
+/// "4.31 h, 34.5 GPU hours".
+std::string hours_text(const TrainingCost& cost) {
+  return fmt::format("{} h, {} GPU hours", three_digits(cost.hours), three_digits(cost.gpu_hours));
+}
+
 TrainingCost cost_of(const ClusterPlan& made, std::int64_t tokens) {
   return training_cost(tokens, made.plan->chosen->tokens_per_second, made.request.cluster.cards(), made.price);
 }
@@ -29,11 +36,17 @@ std::string money_text(const TrainingCost& cost, const Price& price) {
 /// "1 B tokens: 4.31 h, 34.5 GPU hours, 115 US dollars (3.35 per GPU and hour: ...)".
 std::string training_line(const ClusterPlan& made, std::int64_t tokens) {
   const TrainingCost cost = cost_of(made, tokens);
-  std::string text = fmt::format("Training on {} tokens: {} h, {} GPU hours", short_count(tokens),
-                                 three_digits(cost.hours), three_digits(cost.gpu_hours));
+  std::string text = fmt::format("Training on {} tokens: {}", short_count(tokens), hours_text(cost));
   if (!made.price) return text + "; no price of this GPU is known: --price 2.5/h, per GPU\n";
   return text + fmt::format(", {} ({} per GPU and hour: {})\n", money_text(cost, *made.price),
                             three_digits(made.price->per_gpu_hour), made.price->origin);
+}
+
+/// Of what isn't planned: "; 1 B tokens: 4.31 h, 34.5 GPU hours, 115 US dollars".
+std::string cost_text(const ClusterPlan& made, std::int64_t tokens, double tokens_per_second, std::int64_t gpus) {
+  const TrainingCost cost = training_cost(tokens, tokens_per_second, gpus, made.price);
+  const std::string money = cost.money ? ", " + money_text(cost, *made.price) : "";
+  return fmt::format("; {} tokens: {}{}", short_count(tokens), hours_text(cost), money);
 }
 
 /// What rehearsals found, of the plan and of faster ones.
@@ -67,6 +80,25 @@ std::string cluster_row(const ClusterPlan& made, std::optional<std::int64_t> tok
   return text;
 }
 
+/// Speeds of unlike batches aren't alike.
+std::string batches_note(const PlanAnswer& answer) {
+  std::set<std::int64_t> batches;
+  for (const ClusterPlan& made : answer.tried) {
+    if (made.has_plan()) batches.insert(made.plan->chosen->job.global_batch);
+  }
+  if (batches.size() < 2 || answer.objective == Objective::largest_batch) return "";
+  return fmt::format("  (global batches of {}: --global-batch sets one for all)\n", fmt::join(batches, ", "));
+}
+
+/// Where the model ends before the memory does.
+std::string sequence_note(const PlanAnswer& answer) {
+  const ClusterPlan& best = answer.tried[answer.best];
+  const std::int64_t positions = best.request.spec.max_position_embeddings;
+  if (answer.objective != Objective::longest_sequence || !best.has_plan() || positions <= 0) return "";
+  if (best.plan->chosen->job.sequence + kSequenceStep <= positions) return "";
+  return fmt::format("The sequence is as long as the model has positions: {}\n", positions);
+}
+
 /// A line for each; ">" marks the answer.
 std::string clusters_table(const PlanAnswer& answer, std::optional<std::int64_t> tokens) {
   std::size_t width = 0;
@@ -78,7 +110,7 @@ std::string clusters_table(const PlanAnswer& answer, std::optional<std::int64_t>
     text += fmt::format("{} {:<{}}  {}\n", i == answer.best && made.has_plan() ? ">" : " ",
                         printable(made.request.cluster.text), width, cluster_row(made, tokens));
   }
-  return text;
+  return text + batches_note(answer);
 }
 
 }  // namespace
@@ -87,7 +119,11 @@ std::string answer_text(const PlanAnswer& answer, std::optional<std::int64_t> to
                         const std::vector<TooLarge>& larger, const Terminal& terminal) {
   const ClusterPlan& best = answer.tried[answer.best];
   const std::string cost = tokens && best.has_plan() ? training_line(best, *tokens) : "";
-  std::string text = plan_text(best.request, *best.plan, terminal, rehearsal_lines(best) + cost);
+  PlanExtras extras{.decision = sequence_note(answer) + rehearsal_lines(best) + cost};
+  if (tokens) {
+    extras.cost = [&](double speed, std::int64_t gpus) { return cost_text(best, *tokens, speed, gpus); };
+  }
+  std::string text = plan_text(best.request, *best.plan, terminal, extras);
   if (answer.tried.size() > 1) text += clusters_table(answer, tokens);
   if (!larger.empty()) text += "\nLarger models, which have no plan\n";
   for (const TooLarge& each : larger)

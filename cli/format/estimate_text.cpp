@@ -63,31 +63,6 @@ std::string other_stacks_text(const Estimate& estimate) {
   return fmt::format("{}for your own script: {}", text, printable(rehearsal_of(estimate.cluster), 500));
 }
 
-/// "Step 2.68 s (2.31 to 3.22), 6113 tokens/s (764 per GPU), MFU 41.2 %, 0.12 s of it waiting for other ranks".
-std::string speed_lines(const Estimate& estimate) {
-  if (!estimate.speed) return "";
-  const Speed& speed = *estimate.speed;
-  const double step = speed.time.step_seconds;
-  const int digits = step < 1 ? 4 : 2;
-  const auto seconds = [&](double value) { return fmt::format("{:.{}f}", value, digits); };
-  std::string text =
-      fmt::format("Step {} s ({} to {}), {:.0f} tokens/s", seconds(step), seconds(speed.least_step_seconds),
-                  seconds(speed.most_step_seconds), speed.tokens_per_second);
-  if (estimate.cluster.cards() > 1) {
-    text +=
-        fmt::format(" ({:.0f} per {})", speed.tokens_per_second_per_card, estimate.cluster.is_cpu() ? "rank" : "GPU");
-  }
-  if (speed.model_flops_utilization > 0) text += fmt::format(", MFU {:.1f} %", 100 * speed.model_flops_utilization);
-  if (estimate.cluster.cards() > 1) {
-    text += fmt::format(", {} s of it waiting for other ranks", seconds(speed.exposed_communication_seconds));
-  }
-  if (!estimate.job.offload.empty()) {
-    text += fmt::format(", {} s of it copies to and from the host, {} s the CPU's part",
-                        seconds(speed.exposed_copy_seconds), seconds(speed.exposed_host_seconds));
-  }
-  return text + " (predicted)\n";
-}
-
 }  // namespace
 
 int exit_code_of(Verdict verdict, bool strict) {
@@ -140,6 +115,30 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   }
   return fmt::format("{}: {}, {} free, peak in {}{}\n", styled(terminal, Style::good, "FITS"), of,
                      amount(estimate.capacity - rank.total), phase_name(peak_phase(rank)), band(rank));
+}
+
+std::string speed_line(const Estimate& estimate) {
+  if (!estimate.speed) return "";
+  const Speed& speed = *estimate.speed;
+  const double step = speed.time.step_seconds;
+  const int digits = step < 1 ? 4 : 2;
+  const auto seconds = [&](double value) { return fmt::format("{:.{}f}", value, digits); };
+  std::string text =
+      fmt::format("Step {} s ({} to {}), {:.0f} tokens/s", seconds(step), seconds(speed.least_step_seconds),
+                  seconds(speed.most_step_seconds), speed.tokens_per_second);
+  if (estimate.cluster.cards() > 1) {
+    text +=
+        fmt::format(" ({:.0f} per {})", speed.tokens_per_second_per_card, estimate.cluster.is_cpu() ? "rank" : "GPU");
+  }
+  if (speed.model_flops_utilization > 0) text += fmt::format(", MFU {:.1f} %", 100 * speed.model_flops_utilization);
+  if (estimate.cluster.cards() > 1) {
+    text += fmt::format(", {} s of it waiting for other ranks", seconds(speed.exposed_communication_seconds));
+  }
+  if (!estimate.job.offload.empty()) {
+    text += fmt::format(", {} s of it copies to and from the host, {} s the CPU's part",
+                        seconds(speed.exposed_copy_seconds), seconds(speed.exposed_host_seconds));
+  }
+  return text + " (predicted)\n";
 }
 
 std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, bool has_capacity) {
@@ -199,7 +198,7 @@ std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
   std::string text = verdict_line(estimate, terminal);
   text += fmt::format("{}, {} parameters, on {}\n{}\n", printable(estimate.model_name),
                       short_count(estimate.parameters), printable(estimate.cluster.text), other_stacks_text(estimate));
-  text += speed_lines(estimate);
+  text += speed_line(estimate);
   if (!estimate.ranks.empty() && estimate.verdict != Verdict::not_modelled) {
     const RankEstimate& rank = worst_rank(estimate);
     text += fmt::format("\n{}{}\n{}", breakdown_table(rank, terminal), managed_line(rank, estimate.capacity),

@@ -11,6 +11,10 @@ namespace vramfit {
 /// "DOES NOT FIT: 83.2 of 79.1 GiB with transformers' Trainer, +4.1 in loss": one line.
 std::string verdict_line(const Estimate& estimate, const Terminal& terminal);
 
+/// "Step 2.68 s (2.31 to 3.22), 6113 tokens/s (764 per GPU), MFU 41.2 %, 0.12 s of it waiting for other ranks
+/// (predicted)": one line; empty without a speed.
+std::string speed_line(const Estimate& estimate);
+
 /// The worst rank's categories with a bar each.
 std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, bool has_capacity = true);
 

@@ -10,11 +10,8 @@
 #include "base/suggest.h"
 #include "cli/format/estimate_text.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/time/speed.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/whole_job_flags.h"
-#include "model_specs/graph.h"
-#include "program/stages/adapters.h"
 
 namespace vramfit {
 namespace {
@@ -27,7 +24,7 @@ bool is_of_frontier(const Candidate& candidate) {
 std::string alternative_lines(const Plan& plan) {
   std::string text;
   for (const Candidate& candidate : plan.alternatives) {
-    if (!plan.chosen || !is_of_frontier(candidate)) text += fmt::format("  {}\n", printable(candidate.why, 500));
+    if (!is_of_frontier(candidate)) text += fmt::format("  {}\n", printable(candidate.why, 500));
   }
   return text.empty() ? "" : "\nAlternatives\n" + text;
 }
@@ -77,17 +74,6 @@ std::string frontier_table(const Plan& plan, const Terminal& terminal) {
   return text;
 }
 
-/// "Step 2.68 s, 6113 tokens/s (1528 per GPU), MFU 41.2 % (predicted)".
-std::string speed_line(const PlanRequest& request, const Candidate& chosen) {
-  const double utilization = model_flops_utilization(training_graph(request.spec, chosen.job), chosen.job,
-                                                     request.cluster.card, chosen.time.step_seconds);
-  const auto cards = static_cast<double>(request.cluster.cards());
-  return fmt::format("Step {:.{}f} s, {:.0f} tokens/s ({:.0f} per {}){} (predicted)\n", chosen.time.step_seconds,
-                     chosen.time.step_seconds < 1 ? 4 : 2, chosen.tokens_per_second, chosen.tokens_per_second / cards,
-                     request.cluster.is_cpu() ? "rank" : "GPU",
-                     utilization > 0 ? fmt::format(", MFU {:.1f} %", 100 * utilization) : "");
-}
-
 /// "A global batch of 256 instead of 64 would give 12 % more tokens/s (--micro-batch 4 --grad-accum 8)".
 std::string larger_batch_line(const Plan& plan) {
   if (!plan.larger) return "";
@@ -108,24 +94,57 @@ std::string smaller_cluster_line(const PlanRequest& request, const Plan& plan) {
                      request.cluster.cards(), gpus);
 }
 
+/// Where there is no plan: other choices, and other clusters of the same GPUs.
+std::string lines_of_what_would_help(const PlanRequest& request, const Plan& plan, const PlanExtras& extras) {
+  const auto cost = [&](double tokens_per_second, std::int64_t gpus) {
+    return extras.cost ? extras.cost(tokens_per_second, gpus) : "";
+  };
+  std::string text;
+  for (const Candidate& candidate : plan.alternatives) {
+    text += fmt::format("  {}{}\n", printable(candidate.why, 500),
+                        cost(candidate.tokens_per_second, request.cluster.cards()));
+  }
+  for (const std::optional<OtherCluster>& other : {plan.smaller_cluster, plan.larger_cluster}) {
+    if (!other) continue;
+    text += fmt::format("  on {}: {:.0f} tokens/s, needs {:.2f} of {}{}\n", printable(other->gpus),
+                        other->tokens_per_second, gib_of(other->total), format_gib(request.cluster.card.memory),
+                        cost(other->tokens_per_second, parse_cluster(other->gpus).cards()));
+  }
+  return text.empty() ? "" : "\nAlternatives\n" + text;
+}
+
+/// "Not considered: offload to host memory (--host-memory 64GiB); ...".
+std::string not_considered_line(const Plan& plan) {
+  if (plan.not_considered.empty()) return "";
+  return fmt::format("\nNot considered: {}\n", fmt::join(plan.not_considered, "; "));
+}
+
+/// "The smallest: --runtime vramfit ...", as it would be run.
+std::string closest_line(const Plan& plan) {
+  if (!plan.closest) return "";
+  return fmt::format("The smallest: {}\n", printable(whole_job_flags(plan.closest->job), 4000));
+}
+
 }  // namespace
 
 std::string plan_text(const PlanRequest& request, const Plan& plan, const Terminal& terminal,
-                      const std::string& decision) {
+                      const PlanExtras& extras) {
   if (!plan.chosen) {
     constexpr std::string_view kOpening = "no plan";  // of every such sentence
-    return fmt::format("{}{}\n{}", styled(terminal, Style::bad, "NO PLAN"),
-                       printable(plan.why, 1000).substr(kOpening.size()), alternative_lines(plan));
+    return fmt::format("{}{}\n{}{}", styled(terminal, Style::bad, "NO PLAN"),
+                       printable(plan.why, 1000).substr(kOpening.size()), closest_line(plan),
+                       lines_of_what_would_help(request, plan, extras) + not_considered_line(plan));
   }
   const Candidate& chosen = *plan.chosen;
   std::string text = verdict_line(chosen.estimate, terminal);
   text += fmt::format("Flags: {}\n", printable(whole_job_flags(chosen.job), 4000));
-  text += speed_line(request, chosen) + larger_batch_line(plan) + smaller_cluster_line(request, plan) + decision;
-  text += fmt::format("{} on {}: {}, {} of them estimated\n\n", printable(request.spec.name),
-                      printable(request.cluster.text), printable(chosen.why, 500), plan.search.estimates);
+  text += speed_line(chosen.estimate) + larger_batch_line(plan) + smaller_cluster_line(request, plan) + extras.decision;
+  text +=
+      fmt::format("{} on {}: {}; {} estimate{} made\n\n", printable(request.spec.name), printable(request.cluster.text),
+                  printable(chosen.why, 500), plan.search.estimates, plan.search.estimates == 1 ? "" : "s");
   const RankEstimate& rank = worst_rank(chosen.estimate);
   text += breakdown_table(rank, terminal) + managed_line(rank, chosen.estimate.capacity) + "\n" + phase_table(rank);
-  text += step_lines(plan) + frontier_table(plan, terminal) + alternative_lines(plan);
+  text += step_lines(plan) + frontier_table(plan, terminal) + alternative_lines(plan) + not_considered_line(plan);
   text += assumption_lines(chosen.estimate);
   return text;
 }

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/process/in_parallel.h"
+#include "job/cluster/cluster_text.h"
 #include "job/cluster/host_memory.h"
 #include "job/quantization.h"
 #include "planner/answer/larger_cluster.h"
@@ -50,6 +51,7 @@ class NoPlan {
   void say_what_is_missing(const Job& smallest) {
     const Estimate& estimate = evaluator_.estimate_of(smallest);
     const RankEstimate& rank = worst_rank(estimate);
+    plan_.closest = {.job = estimate.job, .total = rank.total};
     const bool lacks_host_memory = exceeds_host_memory(estimate.host_bytes, estimate.cluster);
     plan_.why = fmt::format("no plan{} fits {}: the smallest needs {}", set_choices(request_), request_.cluster.text,
                             lacks_host_memory ? estimate.why : shortage_text(rank, estimate.capacity));
@@ -106,6 +108,7 @@ class NoPlan {
     if (const std::optional<OtherCluster>& larger = plan_.larger_cluster) {
       plan_.why += fmt::format("{} {} would do, at {} a GPU", has_offer_ ? ", and" : ";", larger->gpus,
                                format_gib(larger->total));
+      plan_.why += fewest_note(*larger);
     } else if (!has_offer_) {
       plan_.why += "; more or larger cards would help";
     }
@@ -158,6 +161,14 @@ class NoPlan {
     has_offer_ = true;
     plan_.alternatives.push_back(*std::move(found));
     return true;
+  }
+
+  /// Between more than two nodes and half of them are sizes that nobody tried.
+  static std::string fewest_note(const OtherCluster& larger) {
+    const Cluster cluster = parse_cluster(larger.gpus);
+    if (cluster.nodes <= 2) return "";
+    return fmt::format(" (of sizes that double; --gpus auto:{}x{} finds the fewest)", cluster.cards_per_node,
+                       card_text(larger.gpus));
   }
 
   const char* joint() const { return has_offer_ ? ", or" : ";"; }

@@ -65,6 +65,7 @@ std::string fingerprint_of(const PlanRequest& request, const Job& job) {
 void write_prediction(JsonWriter& writer, const PlanRequest& request, const Candidate& chosen) {
   writer.key("prediction").begin_object();
   writer.member("tokens_per_second", chosen.tokens_per_second).member("step_seconds", chosen.time.step_seconds);
+  if (chosen.estimate.speed) write_speed(writer.key("speed"), *chosen.estimate.speed, chosen.estimate.figures);
   writer.member("verdict", verdict_name(chosen.estimate.verdict));
   writer.member("fingerprint", fingerprint_of(request, chosen.job));
   if (chosen.estimate.margins) write_bound(writer, *chosen.estimate.margins);
@@ -89,6 +90,12 @@ void write_request(JsonWriter& writer, const PlanRequest& request) {
   write_job(writer.key("job"), request.job);
   write_cluster(writer.key("cluster"), request.cluster);
   writer.member("capacity_bytes", request.cluster.card.memory).member("verdict", "no_plan").member("fits", false);
+}
+
+void write_closest(JsonWriter& writer, const ClosestJob& closest) {
+  writer.key("closest").begin_object().member("total_bytes", closest.total);
+  write_job(writer.key("job"), closest.job);
+  writer.end_object();
 }
 
 void write_larger(JsonWriter& writer, const LargerBatch& larger) {
@@ -122,6 +129,8 @@ void write_plan(JsonWriter& writer, const PlanRequest& request, const Plan& plan
   writer.member("why", plan.why).key("alternatives").begin_array();
   for (const Candidate& candidate : plan.alternatives) write_alternative(writer, candidate);
   writer.end_array();
+  writer.member("not_considered", plan.not_considered);
+  if (plan.closest) write_closest(writer, *plan.closest);
   if (plan.larger) write_larger(writer, *plan.larger);
   if (plan.larger_cluster) write_cluster_with_plan(writer, "larger_cluster", *plan.larger_cluster);
   if (plan.smaller_cluster) write_cluster_with_plan(writer, "smaller_cluster", *plan.smaller_cluster);

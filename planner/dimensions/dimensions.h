@@ -24,6 +24,7 @@ struct SearchSpace {
   const Cluster& cluster;
   const Efficiency& efficiency;
   bool clip = true;                                          // whether a step clips gradients
+  bool is_sharding_set = false;                              // by a person, not by the search
   mutable std::map<std::int64_t, Loss> default_losses = {};  // by micro-batch: set_default_loss may take long
   mutable std::int64_t layer_elements = 0;                   // 0: not counted yet
 

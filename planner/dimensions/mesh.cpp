@@ -6,7 +6,8 @@ namespace vramfit::dimension {
 namespace {
 
 // Hybrid sharding may split over any number of cards that divides the cluster: few cards gather fast and within a node,
-// many hold less each. The other strategies have one mesh. The mesh that gathers within whole nodes comes first.
+// many hold less each. The other strategies have one mesh. The mesh that gathers within whole nodes comes first. On one
+// node that is full sharding, which is a choice of its own unless a person asked for hybrid sharding.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   const std::int64_t cards = space.cluster.cards(), node = space.cluster.cards_per_node;
   const Sharding& sharding = sharding_named(job.sharding);
@@ -18,7 +19,7 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   if (!sharding.parameters) return {with_shards(1)};
   if (!sharding.hybrid) return {with_shards(cards)};
   std::vector<Job> jobs;
-  if (node > 1 && node < cards) jobs.push_back(with_shards(node));
+  if (node > 1 && (node < cards || space.is_sharding_set)) jobs.push_back(with_shards(node));
   for (std::int64_t shards = 2; shards < cards; ++shards) {
     if (cards % shards == 0 && shards != node) jobs.push_back(with_shards(shards));
   }

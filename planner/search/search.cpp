@@ -180,7 +180,7 @@ const Estimate& Evaluator::estimate_of(const Job& job) {
   const auto found = estimates_.find(key);
   if (found != estimates_.end()) return found->second;
   ++estimates_made_;
-  const EstimateOptions options{.suggestions = false, .run = {.clip = request_.clip}};
+  const EstimateOptions options{.suggestions = false, .run = {.clip = request_.clip}, .speed_with = &efficiency_};
   const Estimate& made = estimates_.emplace(key, estimate(request_.spec, job, request_.cluster, options)).first->second;
   trials_.insert_or_assign(key, Trial{.is_modelled = made.verdict != Verdict::not_modelled,
                                       .fits = made.verdict == Verdict::fits,

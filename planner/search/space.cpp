@@ -50,7 +50,8 @@ Space::Space(const PlanRequest& request, Job base)
       space_{.spec = request.spec,
              .cluster = request.cluster,
              .efficiency = request.efficiency ? *request.efficiency : efficiency_of(request.cluster),
-             .clip = request.clip} {
+             .clip = request.clip,
+             .is_sharding_set = request.is_fixed("sharding")} {
   std::vector<std::string> notes;
   base_ = resolve_job(std::move(base), request.spec, request.cluster, notes);
   for (const Dimension& row : dimensions()) {

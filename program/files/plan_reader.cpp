@@ -45,7 +45,7 @@ void check_complete(JsonObject& job_object, const Job& job) {
 void read_prediction(JsonObject object, PlanFile& plan) {
   plan.predicted_ranks = read_ranks(object, plan.predicted_worst);
   if (object.has("fingerprint")) plan.fingerprint = object.text("fingerprint");
-  for (const char* key : {"tokens_per_second", "step_seconds", "verdict", "bound"}) object.skip(key);
+  for (const char* key : {"tokens_per_second", "step_seconds", "speed", "verdict", "bound"}) object.skip(key);
   object.finish();
 }
 
@@ -74,9 +74,9 @@ PlanFile plan_from_json(std::string_view text, const std::string& file) {
   plan.capacity = {object.integer("capacity_bytes", 1, kMostStatedBytes)};
   read_prediction(object.object("prediction"), plan);
   if (object.has("fixed")) plan.fixed = object.texts("fixed");
-  for (const char* key :
-       {"verdict", "fits", "why", "unverified", "host_bytes", "suggestions", "assumptions", "ranks", "worst", "steps",
-        "alternatives", "rehearsal", "rejected", "search", "objective", "training", "clusters", "larger_models"}) {
+  for (const char* key : {"verdict", "fits", "why", "unverified", "host_bytes", "suggestions", "assumptions", "ranks",
+                          "worst", "steps", "alternatives", "not_considered", "rehearsal", "rejected", "search",
+                          "objective", "training", "clusters", "larger_models"}) {
     object.skip(key);
   }
   object.skip("needs");

@@ -97,7 +97,10 @@ class Stacks(unittest.TestCase):
         self.refused("--offload params", estimate("--stack", "trl", "--offload", "params", "--exact"), 1)
         for command in ("plan", "program"):
             self.refused("--stack lightning on one GPU", estimate("--stack", "lightning", command=command), 1)
-        self.refused("plan for one GPU and for several apart", estimate("--stack", "transformers", gpus="1xL4,2xL4", command="plan"), 4)
+        # A stack's defaults differ between one GPU and several: each cluster has its own.
+        both = json.loads(estimate("--stack", "transformers", "--json", gpus="1xH100-80GB,2xH100-80GB", command="plan").stdout)
+        self.assertEqual([each["job"]["runtime"] for each in both["clusters"]], ["pytorch", "pytorch-fsdp2"])
+        self.assertIn(" on 1xL4: ", estimate("--stack", "transformers", "--method", "lora", gpus="auto:L4", command="plan").stdout)
 
     def test_a_card_without_kernels_of_the_engines_pytorch_can_be_rehearsed_with_another(self):
         done = estimate("--stack", "deepspeed", gpus="4xV100-32GB")

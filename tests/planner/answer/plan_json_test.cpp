@@ -53,4 +53,24 @@ TEST_CASE("a search without a plan is no plan file") {
                        doctest::Contains("plan.json: verdict: no_plan"), InputError);
 }
 
+TEST_CASE("a plan has its speed with a band and its origins; without a plan the closest job is there") {
+  const PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  const Plan plan = make_plan(request);
+  REQUIRE(plan.chosen);
+  REQUIRE(plan.chosen->estimate.speed);
+  const Speed& speed = *plan.chosen->estimate.speed;
+  CHECK(speed.time.step_seconds == plan.chosen->time.step_seconds);
+  CHECK(speed.tokens_per_second == plan.chosen->tokens_per_second);
+  CHECK(speed.least_step_seconds < speed.time.step_seconds);
+  CHECK_FALSE(plan.chosen->estimate.figures.empty());
+  CHECK(plan_to_json(request, plan).find("\"least_step_seconds\"") != std::string::npos);
+
+  const PlanRequest tiny = request_for("llama", parse_cluster("2xH100-80GB@1GiB"));
+  const Plan none = make_plan(tiny);
+  REQUIRE_FALSE(none.chosen);
+  REQUIRE(none.closest);
+  CHECK(none.closest->total > tiny.cluster.card.memory);
+  CHECK(plan_to_json(tiny, none).find("\"closest\"") != std::string::npos);
+}
+
 }  // namespace vramfit

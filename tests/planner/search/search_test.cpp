@@ -54,6 +54,21 @@ TEST_CASE("hybrid sharding is searched over every factorization of the cluster, 
   CHECK(shards_of("hybrid-shard") == std::set<std::int64_t>{4});
 }
 
+TEST_CASE("on one node, hybrid sharding that was asked for may shard over all of it, as PyTorch's does") {
+  PlanRequest request = request_for("llama", parse_cluster("1x6xH100-80GB"));
+  request.job.global_batch = 24;
+  const auto shards = [&] {
+    std::set<std::int64_t> found;
+    for (const Job& job : enumerate_jobs(request)) {
+      if (job.sharding == "hybrid-shard") found.insert(job.mesh.shard);
+    }
+    return found;
+  };
+  CHECK(shards() == std::set<std::int64_t>{2, 3});
+  fix(request, "sharding", "hybrid-shard");
+  CHECK(shards() == std::set<std::int64_t>{2, 3, 6});
+}
+
 TEST_CASE("where full loss needs more memory than chunks by default, it is searched only if it was set") {
   const ModelSpec spec = catalog_spec(*find_in_catalog("Qwen/Qwen3-0.6B"));
   PlanRequest request{

@@ -1,0 +1,64 @@
+#include "planner/answer/not_considered.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "planner/dimensions/dimensions.h"
+#include "planner/search/changes.h"
+#include "planner/search/space.h"
+
+namespace vramfit {
+
+namespace {
+
+/// "precision, method": kinds of which at least one change has rules.
+std::string kinds_not_allowed(const PlanRequest& request) {
+  std::vector<std::string_view> names;
+  for (const bool last_resort : {false, true}) {
+    for (const Change& change : changes_not_allowed(request, last_resort)) {
+      const std::string_view name = change.kinds.front()->name;
+      if (std::ranges::find(names, name) != names.end()) continue;
+      const std::optional<Job> job = possible_job(change.job, request);
+      if (job && has_rules(*job, request.cluster)) names.push_back(name);
+    }
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// Whether the runtime could move something to the host if there was memory for it.
+bool could_offload(const PlanRequest& request) {
+  if (request.cluster.is_cpu() || request.cluster.host_memory.n != 0 || request.is_fixed("offload")) return false;
+  Cluster roomy = request.cluster;
+  roomy.host_memory = 1024 * kGiB;
+  const Efficiency efficiency = efficiency_of(request.cluster);
+  const SearchSpace space{.spec = request.spec, .cluster = roomy, .efficiency = efficiency, .clip = request.clip};
+  return dimension::offload().choices(request.job, space).size() > 1;
+}
+
+/// A value that the engine has and the search never tries, and the field it is of.
+struct Untried {
+  std::string_view field, what;
+};
+constexpr Untried kUntried[]{
+    {"wrap", "units by size (--wrap size:N)"},
+    {"allocator", "offsets computed beforehand (--allocator arena)"},
+};
+
+}  // namespace
+
+std::vector<std::string> not_considered(const PlanRequest& request) {
+  std::vector<std::string> list;
+  if (const std::string kinds = kinds_not_allowed(request); !kinds.empty()) {
+    list.push_back(fmt::format("changes of the result (--allow {})", kinds));
+  }
+  if (could_offload(request)) list.emplace_back("offload to host memory (--host-memory 64GiB)");
+  if (request.job.runtime != Runtime::vramfit || request.cluster.is_cpu()) return list;
+  for (const Untried& each : kUntried) {
+    if (!request.is_fixed(each.field)) list.emplace_back(each.what);
+  }
+  return list;
+}
+
+}  // namespace vramfit

@@ -1,0 +1,15 @@
+// What a search left out, and the flags that bring it in.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "planner/plan.h"
+
+namespace vramfit {
+
+/// "offload to host memory (--host-memory 64GiB)": what might hold a job, or make it faster, and wasn't searched
+/// because nobody named it. Empty where there is nothing of the kind. `request.job` is resolved.
+std::vector<std::string> not_considered(const PlanRequest& request);
+
+}  // namespace vramfit
