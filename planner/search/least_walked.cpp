@@ -22,6 +22,7 @@
 #include "program/not_modelled.h"
 #include "program/ops/attention.h"
 #include "program/readers/least_reserved.h"
+#include "program/readers/peak_activations.h"
 #include "program/readers/peaks.h"
 #include "program/stages/adapters.h"
 
@@ -70,15 +71,55 @@ bool is_shortened(const Graph& less, const Graph& graph, std::size_t blocks) {
   });
 }
 
-/// After how many blocks a job treats them as before; 0: not known. DeepSpeed's buckets and what ZeRO-3 keeps whole
-/// grow with the blocks up to a limit, so that few blocks say too much of many.
+/// After how many blocks a job treats them as before; 0: not known.
 std::size_t period_of(const Job& job) {
-  if (job.runtime == Runtime::vramfit || job.runtime == Runtime::deepspeed || !job.freeze.empty()) return 0;
+  if (job.runtime == Runtime::vramfit || !job.freeze.empty()) return 0;
   if (const auto* every = std::get_if<EveryNth>(&job.checkpointing)) return static_cast<std::size_t>(every->n);
   if (const auto* selective = std::get_if<SelectiveCheckpointing>(&job.checkpointing)) return selective->kept.empty();
   const bool is_by_block = std::holds_alternative<NoCheckpointing>(job.checkpointing) ||
                            std::holds_alternative<FullCheckpointing>(job.checkpointing);
   return is_by_block ? 1 : 0;
+}
+
+/// A parameter's shard, gradient and states: PyTorch's optimizer makes its states in the parameters' dtype, and takes
+/// gradients in no other.
+Bytes least_of_adamw(std::int64_t elements, const Job& job) {
+  constexpr std::int64_t kOfEach = 4;
+  return kOfEach * (elements / job.mesh.shard * dtype_bytes(job.precision.storage));
+}
+
+/// DeepSpeed's weight, of which ZeRO-3 alone keeps a part.
+Bytes zero_weight(std::int64_t elements, const Job& job) {
+  const std::int64_t kept = job.sharding == "full-shard" ? elements / data_ranks(job) : elements;
+  return kept * dtype_bytes(job.precision.compute);
+}
+
+/// And the rank's part of its master and of both states.
+Bytes least_of_zero(std::int64_t elements, const Job& job) {
+  constexpr std::int64_t kOfEach = 3;
+  return zero_weight(elements, job) + kOfEach * (elements / data_ranks(job) * dtype_bytes(Dtype::f32));
+}
+
+/// What DeepSpeed keeps on the card all the time, in steps after the first one.
+Bytes kept_by_zero(const Graph& graph, const Job& job) {
+  const Bytes all = LeastWalked::while_updating(graph, job);
+  if (all.n > 0 || !job.offload.empty() || job.quantization != "none") return all;
+  Bytes weights;
+  for (const Parameter& parameter : graph.parameters) weights = weights + zero_weight(element_count(parameter), job);
+  return weights;
+}
+
+LeastOfWalk least_of(const program::Program& program, const Cluster& cluster, const Efficiency& efficiency) {
+  return {.requested = folded_peaks(program, Bytes{1}).requested,
+          .reserved = least_reserved(program),
+          .compute_seconds = seconds_of(program, cluster, efficiency).compute_seconds};
+}
+
+/// Of DeepSpeed the activations alone. Its buckets and what ZeRO-3 keeps whole grow with the blocks up to a limit, so
+/// that few blocks would say too much of many.
+LeastOfWalk least_of_activations(const program::Program& program) {
+  const Bytes activations = peak_activations(program);
+  return {.requested = activations, .reserved = activations};
 }
 
 }  // namespace
@@ -105,9 +146,8 @@ std::optional<LeastOfWalk> LeastWalked::walked(const Graph& graph, const Job& jo
   if (!less) return std::nullopt;
   const program::Program program = program::make_program(
       {.graph = *less, .job = job, .device = cluster_.card.device, .coords = {}, .run = run_, .labels = false});
-  const LeastOfWalk walk{.requested = folded_peaks(program, Bytes{1}).requested,
-                         .reserved = least_reserved(program),
-                         .compute_seconds = seconds_of(program, cluster_, efficiency_).compute_seconds};
+  const LeastOfWalk walk =
+      job.runtime == Runtime::deepspeed ? least_of_activations(program) : least_of(program, cluster_, efficiency_);
   return walked_.emplace(key, walk).first->second;
 }
 
@@ -118,8 +158,9 @@ std::optional<LeastOfWalk> LeastWalked::extended(const Graph& graph, const Job& 
   const std::optional<LeastOfWalk> low = walked(graph, job, fewer), high = walked(graph, job, more);
   if (!low || !high) return std::nullopt;
   const auto periods = static_cast<std::int64_t>((blocks - more) / period);
-  return LeastOfWalk{.requested = high->requested + periods * (high->requested - low->requested),
-                     .reserved = high->reserved + periods * (high->reserved - low->reserved),
+  const Bytes kept = job.runtime == Runtime::deepspeed ? kept_by_zero(graph, job) : Bytes{};
+  return LeastOfWalk{.requested = kept + high->requested + periods * (high->requested - low->requested),
+                     .reserved = kept + high->reserved + periods * (high->reserved - low->reserved),
                      .compute_seconds = high->compute_seconds +
                                         static_cast<double>(periods) * (high->compute_seconds - low->compute_seconds)};
 }
@@ -143,15 +184,14 @@ double LeastWalked::seconds_of_checkpointed(const Graph& graph, const Job& job) 
 }
 
 Bytes LeastWalked::while_updating(const Graph& graph, const Job& job) {
-  const bool has_all = job.runtime != Runtime::vramfit && job.runtime != Runtime::deepspeed &&
-                       job.optimizer == "adamw" && job.optimizer_implementation != OptimizerImplementation::paged &&
-                       job.offload.empty() && job.freeze.empty() && !has_adapters(job);
+  const bool has_all = job.runtime != Runtime::vramfit && job.optimizer == "adamw" &&
+                       job.optimizer_implementation != OptimizerImplementation::paged && job.offload.empty() &&
+                       job.freeze.empty() && !has_adapters(job);
   if (!has_all) return {};
-  // PyTorch's optimizer makes its states in the parameters' dtype, and takes gradients in no other.
-  constexpr std::int64_t kOfEach = 4;
   Bytes all;
   for (const Parameter& parameter : graph.parameters) {
-    all = all + kOfEach * (element_count(parameter) / job.mesh.shard * dtype_bytes(job.precision.storage));
+    const std::int64_t elements = element_count(parameter);
+    all = all + (job.runtime == Runtime::deepspeed ? least_of_zero(elements, job) : least_of_adamw(elements, job));
   }
   return all;
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "estimator/time/seconds.h"
 #include "job/resolve_job.h"
+#include "model_specs/catalog.h"
 #include "planner/search/best_first.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
@@ -120,6 +121,75 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
   CHECK(2 * equal > bounded);
   CHECK(2 * equally_reserved > bounded);
   CHECK(updating > 20);
+}
+
+namespace {
+
+/// A job of random sizes under DeepSpeed.
+PlanRequest drawn_of_deepspeed(std::mt19937& random) {
+  const std::int64_t ranks = drawn(random, {1, 3, 8});
+  PlanRequest request = request_for("llama", parse_cluster(fmt::format("{}xH100-80GB", ranks)));
+  request.spec.num_hidden_layers = drawn(random, {4, 27, 32});
+  request.spec.vocab_size = drawn(random, {2048, 60000});
+  request.spec.intermediate_size = drawn(random, {96, 3000});
+  request.job.sequence = drawn(random, {16, 128, 1024});
+  request.job.global_batch = ranks * drawn(random, {1, 2, 4});
+  fix(request, "runtime", "deepspeed");
+  fix(request, "modeling", "transformers");
+  if (drawn(random, {0, 2}) == 0) fix(request, "method", "lora");
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("under DeepSpeed, activations of few blocks and what is kept never say more than the whole walk") {
+  std::mt19937 random(20261129);
+  int bounded = 0;
+  for (int round = 0; round < 40; ++round) {
+    const PlanRequest request = drawn_of_deepspeed(random);
+    const Efficiency efficiency = efficiency_of(request.cluster);
+    LeastWalked least(request.spec, request.cluster, efficiency, {.clip = request.clip});
+    for (const Job& job : drawn_jobs(request, random, 3)) {
+      CAPTURE(request.spec.num_hidden_layers);
+      CAPTURE(job_as_flags(job, unresolved_job()));
+      const Graph graph = training_graph(request.spec, job);
+      const std::optional<LeastOfWalk> bound = least.of(graph, job), at_any = least.at_any_batch(graph, job),
+                                       whole = walked(request, graph, job);
+      if (!whole) continue;
+      CHECK(LeastWalked::while_updating(graph, job) <= whole->requested);
+      if (at_any) CHECK(at_any->requested <= whole->requested);
+      if (!bound) continue;
+      CHECK(bound->requested <= whole->requested);
+      CHECK(bound->reserved <= whole->reserved);
+      ++bounded;
+    }
+  }
+  CHECK(bounded > 30);
+}
+
+TEST_CASE("under DeepSpeed, a large model's bounds are most of what it takes") {
+  for (const char* checkpointing : {"none", "full"}) {
+    CAPTURE(checkpointing);
+    PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
+                        .job = unresolved_job(),
+                        .fixed = {},
+                        .cluster = parse_cluster("8xH100-80GB"),
+                        .allowed = {}};
+    fix(request, "runtime", "deepspeed");
+    fix(request, "modeling", "transformers");
+    fix(request, "seq_len", "4096");
+    fix(request, "checkpointing", checkpointing);
+    std::vector<std::string> notes;
+    const Job job = resolve_job(request.job, request.spec, request.cluster, notes);
+    const Graph graph = training_graph(request.spec, job);
+    const Efficiency efficiency = efficiency_of(request.cluster);
+    const std::optional<LeastOfWalk> bound = LeastWalked(request.spec, request.cluster, efficiency, {}).of(graph, job),
+                                     whole = walked(request, graph, job);
+    REQUIRE(bound);
+    REQUIRE(whole);
+    CHECK(bound->requested <= whole->requested);
+    CHECK(4 * bound->requested.n > 3 * whole->requested.n);
+  }
 }
 
 TEST_CASE("where every Nth block is checkpointed, few blocks of either kind tell the time of the compute stream") {
