@@ -31,6 +31,11 @@ Bytes host_buffers(const Estimate& e, const Graph& graph, const RunEffects& run)
 
 void add_host(RankEstimate& rank, const program::Program& program, const Cluster& cluster) {
   rank.host = host_bytes(program);
+  for (const HostPhase& host : host_phases(program)) {
+    for (PhasePeak& peak : rank.phases) {
+      if (peak.phase == host.phase && peak.steady == host.is_steady) peak.host = host.peak;
+    }
+  }
   rank.managed = managed_bytes(program);
   rank.host += rank.managed - managed_on_card(rank, cluster.card.memory);
 }

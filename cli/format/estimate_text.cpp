@@ -14,6 +14,8 @@
 namespace vramfit {
 namespace {
 
+/// Less is what a batch's tokens come through.
+constexpr Bytes kHostSaid{std::int64_t{1} << 20};
 constexpr int kBarCells = 30;
 constexpr std::size_t kShownSuggestions = 5;
 
@@ -161,15 +163,21 @@ std::string managed_line(const RankEstimate& rank, Bytes capacity) {
 }
 
 std::string phase_table(const RankEstimate& rank) {
-  std::string text = fmt::format("  {:<22}{:>9}  {:>9}\n", "Peak by phase", "first", "steady");
+  const bool has_host = std::ranges::any_of(rank.phases, [](const PhasePeak& p) { return p.host >= kHostSaid; });
+  const auto row = [&](std::string_view name, const std::string& first, const std::string& steady, std::string host) {
+    host = has_host ? fmt::format("  {:>9}", host) : "";
+    return fmt::format("  {:<22}{:>9}  {:>9}{}\n", name, first, steady, host);
+  };
+  std::string text = row("Peak by phase", "first", "steady", "host");
   for (int i = 0; i < kPhases; ++i) {
     std::string first = "-", steady = "-";
+    Bytes host;
     for (const PhasePeak& peak : rank.phases) {
-      if (peak.phase == static_cast<Phase>(i)) (peak.steady ? steady : first) = amount(peak.allocated);
+      if (peak.phase != static_cast<Phase>(i)) continue;
+      (peak.steady ? steady : first) = amount(peak.allocated);
+      host = std::max(host, peak.host);
     }
-    if (first != "-" || steady != "-") {
-      text += fmt::format("  {:<22}{:>9}  {:>9}\n", phase_name(static_cast<Phase>(i)), first, steady);
-    }
+    if (first != "-" || steady != "-") text += row(phase_name(static_cast<Phase>(i)), first, steady, amount(host));
   }
   return text;
 }

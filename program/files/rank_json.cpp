@@ -36,7 +36,9 @@ void write_phases(JsonWriter& writer, const std::vector<PhasePeak>& phases) {
   for (const PhasePeak& peak : phases) {
     writer.begin_object().member("phase", phase_name(peak.phase)).member("step", peak.steady ? "steady" : "first");
     writer.member("peak_requested_bytes", peak.requested).member("peak_allocated_bytes", peak.allocated);
-    writer.member("peak_reserved_bytes", peak.reserved).end_object();
+    writer.member("peak_reserved_bytes", peak.reserved);
+    if (peak.host.n > 0) writer.member("host_bytes", peak.host);
+    writer.end_object();
   }
   writer.end_array();
 }
@@ -58,6 +60,7 @@ PhasePeak read_phase(JsonObject& object) {
   peak.requested = {object.integer("peak_requested_bytes", 0, kMostStatedBytes)};
   peak.allocated = {object.integer("peak_allocated_bytes", 0, kMostStatedBytes)};
   peak.reserved = {object.integer("peak_reserved_bytes", 0, kMostStatedBytes)};
+  if (object.has("host_bytes")) peak.host = {object.integer("host_bytes", 0, kMostStatedBytes)};
   object.finish();
   return peak;
 }

@@ -31,6 +31,7 @@ struct PhasePeak {
   Phase phase{};
   bool steady = true;  // first step, or steady step
   Bytes requested, allocated, reserved;
+  Bytes host = {};  // of buffers in host memory; predictions only
 };
 
 struct RankEstimate {

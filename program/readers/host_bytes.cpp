@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "program/readers/expand.h"
@@ -26,6 +28,7 @@ class PeakReader {
  public:
   explicit PeakReader(IsCounted is_counted) : is_counted_(is_counted) {}
 
+  void read(const Mark& mark, const Place& /*place*/) { enter(mark.phase); }
   void read(const Allocate& what, const Place& place) { add(held_by(place.buffer(what.buffer))); }
   void read(const Free& what, const Place& place) { add(-held_by(place.buffer(what.buffer))); }
   void read(const Run& run, const Place& place) {
@@ -36,26 +39,57 @@ class PeakReader {
       add(step.what == Inside::What::allocate ? held : -held);
     }
   }
+  void begin(const Section& section) {
+    const bool is_of_step = section.kind != Section::Kind::load && !is_save(section);
+    is_first_ = !is_of_step || section.steps != Section::Steps::later;
+    is_later_ = is_of_step && section.steps != Section::Steps::first;
+    enter(phase_);
+  }
   Bytes peak() const { return Bytes{peak_}; }
+  std::vector<HostPhase> take_phases() { return std::move(phases_); }
 
  private:
+  void enter(Phase phase) {
+    phase_ = phase;
+    record();
+  }
+  void record() {
+    if (is_first_) raise(false);
+    if (is_later_) raise(true);
+  }
+  void raise(bool is_steady) {
+    const auto known = std::ranges::find_if(
+        phases_, [&](const HostPhase& each) { return each.phase == phase_ && each.is_steady == is_steady; });
+    if (known == phases_.end()) {
+      phases_.push_back({.phase = phase_, .is_steady = is_steady, .peak = Bytes{live_}});
+    } else {
+      known->peak = std::max(known->peak, Bytes{live_});
+    }
+  }
   std::int64_t held_by(const Buffer& buffer) const { return is_counted_(buffer) ? buffer.bytes.n : 0; }
   void add(std::int64_t bytes) {
+    if (bytes == 0) return;
     live_ = checked_add(live_, bytes);
     peak_ = std::max(peak_, live_);
+    if (bytes > 0) record();
   }
   IsCounted is_counted_;
   std::int64_t live_ = 0, peak_ = 0;
+  Phase phase_ = Phase::load;
+  bool is_first_ = true, is_later_ = false;  // of which steps what is read is
+  std::vector<HostPhase> phases_;
 };
 
-Bytes peak_of(const Program& program, IsCounted is_counted) {
+/// Having read all of the program; none if nothing in it counts.
+std::optional<PeakReader> read_all(const Program& program, IsCounted is_counted) {
   // Blocks of most programs hold none of it: they need not be read call by call.
   const bool blocks_count = std::ranges::any_of(
       program.blocks, [&](const Block& block) { return std::ranges::any_of(block.code.buffers, is_counted); });
-  if (!blocks_count && std::ranges::none_of(program.main.buffers, is_counted)) return {};
+  if (!blocks_count && std::ranges::none_of(program.main.buffers, is_counted)) return std::nullopt;
   PeakReader reader(is_counted);
   const Place main{.program = program, .code = program.main};
   for (const Section& section : merged_sections(program)) {
+    reader.begin(section);
     if (blocks_count) {
       read_section(program, section, reader);
       continue;
@@ -67,7 +101,12 @@ Bytes peak_of(const Program& program, IsCounted is_counted) {
       std::visit(read, program.main.instructions[i]);
     }
   }
-  return reader.peak();
+  return reader;
+}
+
+Bytes peak_of(const Program& program, IsCounted is_counted) {
+  const std::optional<PeakReader> reader = read_all(program, is_counted);
+  return reader ? reader->peak() : Bytes{};
 }
 
 }  // namespace
@@ -77,6 +116,11 @@ Bytes pinned_by_pool(Bytes bytes) {
 }
 
 Bytes host_bytes(const Program& program) { return peak_of(program, is_on_host); }
+
+std::vector<HostPhase> host_phases(const Program& program) {
+  std::optional<PeakReader> reader = read_all(program, is_on_host);
+  return reader ? reader->take_phases() : std::vector<HostPhase>{};
+}
 
 Bytes managed_bytes(const Program& program) { return peak_of(program, is_managed); }
 

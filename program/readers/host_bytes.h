@@ -1,6 +1,8 @@
 // Reads a program for host memory: what its buffers outside the device take.
 #pragma once
 
+#include <vector>
+
 #include "program/program.h"
 
 namespace vramfit {
@@ -9,6 +11,15 @@ namespace vramfit {
 /// that kernels ask for themselves come from PyTorch's pool (pinned_by_pool).
 /// What CPU ranks hold on their "device" is not among them.
 Bytes host_bytes(const program::Program& program);
+
+/// The same of one phase: of load, saving and the first step, or of later ones.
+struct HostPhase {
+  Phase phase = Phase::load;
+  bool is_steady = false;
+  Bytes peak;
+};
+/// Each phase once for the first step and once for later ones; none for a program that holds nothing there.
+std::vector<HostPhase> host_phases(const program::Program& program);
 
 /// What PyTorch's pool of pinned memory takes for so many bytes: it rounds up to a power of two
 /// (CachingHostAllocatorImpl.h).
