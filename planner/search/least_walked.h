@@ -31,7 +31,8 @@ class LeastWalked {
       : spec_(spec), cluster_(cluster), efficiency_(efficiency), run_(run) {}
 
   /// At most what a job requests at once, without a walk: shards of parameters, their gradients (of DeepSpeed's, their
-  /// masters) and AdamW's states, all of which live while it updates. 0 where the job may have less of them: another optimizer, offload, adapters.
+  /// masters) and AdamW's states, all of which live while it updates. 0 where the job may have less of them: another
+  /// optimizer, offload, adapters.
   static Bytes while_updating(const Graph& graph, const Job& job);
   /// None where nothing is known: blocks that differ, choices of blocks one by one, and models so shallow that to walk
   /// through all blocks takes no longer. `job` is resolved, `graph` its own.
