@@ -277,6 +277,11 @@ constexpr std::array kJobFields{
              "none; with --method lora or qlora all but the adapters, which are always trained",
              get_freeze, set_freeze, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
+    JobField{"master_dtype", FieldForm::text, "fp16",
+             "Shards of trained matrices of layers: fp16 with a scale for each. Default: all parameters as "
+             "--storage-dtype",
+             get_master_dtype, set_master_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional, Decides::parameters},
     JobField{"gradient_dtype", FieldForm::text, "fp8",
              "Gradients of trained matrices of layers, between reductions: e4m3 with a scale for each. Default: all "
              "gradients as --storage-dtype",

@@ -20,6 +20,20 @@ Dtype trained_dtype(std::string_view value) {
   return dtype;
 }
 
+std::string get_master_dtype(const Job& job) {
+  return job.master_dtype ? std::string(dtype_name(*job.master_dtype)) : "";
+}
+
+void set_master_dtype(Job& job, std::string_view value) {
+  if (value != "fp16") {
+    throw InputError(
+        fmt::format("\"{}\" is no dtype of numbers with a scale for each matrix (known: fp16; without the flag all "
+                    "parameters have that of --storage-dtype)",
+                    printable(value)));
+  }
+  job.master_dtype = Dtype::f16;
+}
+
 std::string get_gradient_dtype(const Job& job) { return job.gradient_dtype ? "fp8" : ""; }
 
 void set_gradient_dtype(Job& job, std::string_view value) {

@@ -13,6 +13,8 @@ namespace vramfit {
 Dtype trained_dtype(std::string_view value);
 
 /// JobField (job/fields/job_fields.h) says what they return and throw.
+std::string get_master_dtype(const Job& job);
+void set_master_dtype(Job& job, std::string_view value);
 std::string get_gradient_dtype(const Job& job);
 void set_gradient_dtype(Job& job, std::string_view value);
 std::string get_frozen_dtype(const Job& job);

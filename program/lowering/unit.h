@@ -165,6 +165,10 @@ class UnitLowering {
   Work passes(Bytes bytes) const;
   /// Adds this rank's rows of a whole gradient to the gradient shard.
   void add_rows(Kernel kernel, std::size_t slot, const Held& gradient, Dtype dtype);
+  // program/lowering/unit_scaled.cpp
+  /// All that is trained as numbers that an update reads and writes, where the shard has matrices with scales.
+  Held numbers_to_update();
+  void keep_numbers(const Held& numbers);
   // program/lowering/unit_fp8_gradients.cpp
   void make_gradient_codes();
   void add_fp8_rows(std::size_t slot, const Held& gradient, Dtype dtype);
@@ -179,6 +183,7 @@ class UnitLowering {
   int number_;
   const UnitViews::Numbers& views_;
   std::vector<Held> shards_;  // by storage
+  Held scales_;               // of the first one's parameters
   Held gathered_, kept_slice_, gradient_shard_;
   Held gradient_codes_, gradient_scales_;  // of gradients that are kept in FP8
   Held codes_of_replicas_, scales_of_replicas_;

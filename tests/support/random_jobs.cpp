@@ -72,6 +72,7 @@ const std::vector<Choice> kOwn{
     {"label_smoothing", {"0", "0.1"}},
     {"z_loss", {"0", "1e-4"}},
     {"gradient_dtype", {"fp8"}},
+    {"master_dtype", {"fp16"}},
 };
 
 const std::vector<Choice> kTorch{
