@@ -48,8 +48,6 @@ DeviceKind updating_device(const TrainInputs& inputs) {
   return offload_of(inputs.job).states ? DeviceKind::cpu : inputs.device.kind;
 }
 
-double read_scalar(const at::Tensor& tensor) { return tensor.item<double>(); }
-
 }  // namespace
 
 struct Trainer::State {
@@ -364,7 +362,7 @@ void Trainer::State::gradients_ready() {
   if (std::exchange(gradients_are_ready, true)) return;
   if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
   dump(kGradients, true, fmt::format("gradients-step{}.safetensors", facts.step),
-       scaler.is_on() ? read_scalar(*scaler.scale()) : 1);
+       scaler.is_on() ? scaler.scale()->item<double>() : 1);
 }
 
 void Trainer::State::dump(PartOf part, bool trainable_only, const std::string& file, double divisor) {

@@ -16,7 +16,6 @@
 #include "job/fields/trained_dtype.h"
 #include "job/fields/zero_text.h"
 #include "job/optimizers.h"
-#include "job/quantization.h"
 
 namespace vramfit {
 namespace {
@@ -40,18 +39,8 @@ void set_dtype(Job& job, std::string_view value) {
   job.precision.*Member = trained_dtype(value);
 }
 
-/// "" without one, so that plan files and fingerprints from before there was any are what they were.
-std::string get_quantization(const Job& job) {
-  return quantization_named(job.quantization) == nullptr ? "" : job.quantization;
-}
-void set_quantization(Job& job, std::string_view value) {
-  std::vector<std::string> known = names_of(kQuantizations);
-  known.emplace_back("none");
-  if (std::ranges::find(known, value) == known.end()) unknown_value(value, known);
-  job.quantization = value;
-}
-
-/// "" for those that there always were, likewise.
+/// "" for those that there always were, so that plan files and fingerprints from before there were others are what they
+/// were.
 std::string get_kernels(const Job& job) {
   return job.kernels == KernelSource::libtorch ? "" : name_in(kKernels, job.kernels);
 }

@@ -1,9 +1,14 @@
 #include "job/fields/trained_dtype.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "job/fields/field_text.h"
+#include "job/fields/job_field_names.h"
+#include "job/quantization.h"
 
 namespace vramfit {
 
@@ -51,5 +56,16 @@ std::string get_frozen_dtype(const Job& job) {
 }
 
 void set_frozen_dtype(Job& job, std::string_view value) { job.frozen_dtype = trained_dtype(value); }
+
+std::string get_quantization(const Job& job) {
+  return quantization_named(job.quantization) == nullptr ? "" : job.quantization;
+}
+
+void set_quantization(Job& job, std::string_view value) {
+  std::vector<std::string> known = names_of(kQuantizations);
+  known.emplace_back("none");
+  if (std::ranges::find(known, value) == known.end()) unknown_value(value, known);
+  job.quantization = value;
+}
 
 }  // namespace vramfit

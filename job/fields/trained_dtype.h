@@ -1,4 +1,4 @@
-// Types that --storage-dtype and its like take.
+// Types that --storage-dtype and its like take, and formats of --quantization.
 #pragma once
 
 #include <string>
@@ -19,5 +19,8 @@ std::string get_gradient_dtype(const Job& job);
 void set_gradient_dtype(Job& job, std::string_view value);
 std::string get_frozen_dtype(const Job& job);
 void set_frozen_dtype(Job& job, std::string_view value);
+/// "" without one, so that plan files and fingerprints from before there was any are what they were.
+std::string get_quantization(const Job& job);
+void set_quantization(Job& job, std::string_view value);
 
 }  // namespace vramfit
