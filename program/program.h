@@ -102,6 +102,10 @@ enum class Kernel : std::uint8_t {
   // Gradient of `parameter`, whole or this rank's slice of it; codes and scale of what is kept of it in FP8, to which
   // it is added; on GPUs what that works in.
   add_fp8,
+  // Whole gradient of `parameter` -> codes, rank by rank, and the ranks' scales; codes of all ranks for this one, and
+  // their scales -> codes and scale of what is kept, to which they are added. On GPUs with what that works in.
+  code_fp8,
+  add_fp8_parts,
   sum_fp8,  // of `unit`: codes and scales of all replicas -> codes and scales of their sum; on GPUs what that works in
   // Of `unit`: shard of matrices with scales, those, shard of what else is trained -> all that as numbers; and back, on
   // GPUs with what that works in.

@@ -47,6 +47,9 @@ ScaledPart as_numbers(const at::Tensor& codes, const at::Tensor& scale) {
   return {codes.view(at::kFloat8_e4m3fn), scale};
 }
 
+/// A number of a list that may be strided, [1].
+at::Tensor part_of_list(const at::Tensor& list, std::int64_t part) { return list.narrow(0, part, 1).view({1}); }
+
 /// A unit's codes and scales of all replicas, one replica's after the other's.
 ScaledPart part_of_replica(const Unit& unit, std::size_t slot, std::int64_t replica, const UnitGradients& all) {
   const UnitParameter& p = unit.parameters[slot];
@@ -76,6 +79,58 @@ void add_to_fp8_gradient_by_calls(const at::Tensor& gradient, const at::Tensor& 
                                   const at::Tensor& scratch) {
   const ScaledPart kept = as_numbers(codes, scale);
   SumsByCalls({kept}, gradient, scratch).round_to(kept, kE4m3Format);
+}
+
+void code_fp8_gradient_on_cpu(const at::Tensor& gradient, const at::Tensor& codes, const at::Tensor& scales) {
+  const std::int64_t each = gradient.numel() / scales.numel();
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, gradient.scalar_type(), "code_fp8", [&] {
+    for (std::int64_t part = 0; part < scales.numel(); ++part) {
+      const auto* const from = gradient.const_data_ptr<scalar_t>() + part * each;
+      const auto numbers = [=](std::int64_t first, std::int64_t count, float* block) {
+        VRAMFIT_INDEPENDENT_ELEMENTS
+        for (std::int64_t i = 0; i < count; ++i) block[i] = static_cast<float>(from[first + i]);
+      };
+      round_to_codes(each, numbers, codes.mutable_data_ptr<std::uint8_t>() + part * each,
+                     *part_of_list(scales, part).mutable_data_ptr<float>());
+    }
+  });
+}
+
+void code_fp8_gradient_by_calls(const at::Tensor& gradient, const at::Tensor& codes, const at::Tensor& scales,
+                                const at::Tensor& scratch) {
+  const std::int64_t each = gradient.numel() / scales.numel();
+  for (std::int64_t part = 0; part < scales.numel(); ++part) {
+    const ScaledPart to = as_numbers(codes.narrow(0, part * each, each), part_of_list(scales, part));
+    SumsByCalls({}, gradient.narrow(0, part * each, each), scratch).round_to(to, kE4m3Format);
+  }
+}
+
+void add_fp8_parts_on_cpu(const ScaledPart& parts, const ScaledPart& kept) {
+  const std::int64_t each = kept.numbers.numel(), count_of_parts = parts.scale.numel();
+  const auto* const from = parts.numbers.const_data_ptr<std::uint8_t>();
+  auto* const codes = kept.numbers.mutable_data_ptr<std::uint8_t>();
+  auto* const scale = kept.scale.mutable_data_ptr<float>();
+  const float before = *scale;
+  const auto sums = [&](std::int64_t first, std::int64_t count, float* block) {
+    for (std::int64_t i = 0; i < count; ++i) block[i] = E4m3::value(codes[first + i]) * before;
+    for (std::int64_t part = 0; part < count_of_parts; ++part) {
+      const std::uint8_t* const added = from + part * each + first;
+      const float factor = *part_of_list(parts.scale, part).const_data_ptr<float>();
+      VRAMFIT_INDEPENDENT_ELEMENTS
+      for (std::int64_t i = 0; i < count; ++i) block[i] += E4m3::value(added[i]) * factor;
+    }
+  };
+  round_to_codes(each, sums, codes, *scale);
+}
+
+void add_fp8_parts_by_calls(const ScaledPart& parts, const ScaledPart& kept, const at::Tensor& scratch) {
+  const std::int64_t each = kept.numbers.numel();
+  const ScaledPart sum = as_numbers(kept.numbers, kept.scale);
+  std::vector<ScaledPart> added{sum};
+  for (std::int64_t part = 0; part < parts.scale.numel(); ++part) {
+    added.push_back(as_numbers(parts.numbers.narrow(0, part * each, each), part_of_list(parts.scale, part)));
+  }
+  SumsByCalls(std::move(added), {}, scratch).round_to(sum, kE4m3Format);
 }
 
 void sum_fp8_gradients_on_cpu(const Unit& unit, const UnitGradients& all, const UnitGradients& sum) {
@@ -148,6 +203,14 @@ void add_fp8_gradient_runs(ProgramRunner& runner, const UnitLayout& layout) {
     const at::Tensor gradient = o.view(0), codes = o.view(1), scale = o.view(2);
     o.has(3) ? add_to_fp8_gradient_by_calls(gradient, codes, scale, o[3])
              : add_to_fp8_gradient_on_cpu(gradient, codes, scale);
+  });
+  runner.on(Kernel::code_fp8, [](Operands& o) {
+    const at::Tensor scales = o.view(2);
+    o.has(3) ? code_fp8_gradient_by_calls(o[0], o[1], scales, o[3]) : code_fp8_gradient_on_cpu(o[0], o[1], scales);
+  });
+  runner.on(Kernel::add_fp8_parts, [](Operands& o) {
+    const ScaledPart parts{o[0], o.view(1)}, kept{o.view(2), o.view(3)};
+    o.has(4) ? add_fp8_parts_by_calls(parts, kept, o[4]) : add_fp8_parts_on_cpu(parts, kept);
   });
   runner.on(Kernel::sum_fp8, [unit_of](Operands& o) {
     const UnitGradients all{o[0], o[1], {}}, sum{o[2], o[3], {}};

@@ -271,9 +271,9 @@ constexpr std::array kJobFields{
              "--storage-dtype",
              get_master_dtype, set_master_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
-    JobField{"gradient_dtype", FieldForm::text, "fp8",
-             "Gradients of trained matrices of layers, between reductions: e4m3 with a scale for each. Default: all "
-             "gradients as --storage-dtype",
+    JobField{"gradient_dtype", FieldForm::text, "fp8|fp8-sent",
+             "Gradients of trained matrices of layers, between reductions: e4m3 with a scale for each; fp8-sent: also "
+             "on their way to the rank that keeps them. Default: all gradients as --storage-dtype",
              get_gradient_dtype, set_gradient_dtype, FieldGroup::precision, HonouredBy::own_runtime,
              AtResume::must_match, InPlan::optional, Decides::parameters},
     JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",

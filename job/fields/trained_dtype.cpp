@@ -39,16 +39,19 @@ void set_master_dtype(Job& job, std::string_view value) {
   job.master_dtype = Dtype::f16;
 }
 
-std::string get_gradient_dtype(const Job& job) { return job.gradient_dtype ? "fp8" : ""; }
+std::string get_gradient_dtype(const Job& job) {
+  return !job.gradient_dtype ? "" : job.sends_fp8_gradients ? "fp8-sent" : "fp8";
+}
 
 void set_gradient_dtype(Job& job, std::string_view value) {
-  if (value != "fp8") {
+  if (value != "fp8" && value != "fp8-sent") {
     throw InputError(
-        fmt::format("\"{}\" is no dtype that gradients have by themselves (known: fp8; without the flag they "
+        fmt::format("\"{}\" is no dtype that gradients have by themselves (known: fp8, fp8-sent; without the flag they "
                     "have that of --storage-dtype)",
                     printable(value)));
   }
   job.gradient_dtype = Dtype::f8_e4m3;
+  job.sends_fp8_gradients = value == "fp8-sent";
 }
 
 std::string get_frozen_dtype(const Job& job) {

@@ -323,15 +323,19 @@ void UnitLowering::reduce() {
   for (const int parameter : unit_.reduce_order) {
     const std::size_t slot = slot_of(parameter);
     Gradient& gradient = gradients_[slot].buffer;
-    if (gradient.held) pieces_.emplace_back(slot, piece_of(slot, std::move(gradient)));
+    if (!gradient.held) continue;
+    const bool is_coded = unit_.sends_fp8_gradients && unit_.parameters[slot].has_fp8_gradient;
+    is_coded ? sent_.emplace_back(slot, codes_of(slot, std::move(gradient)))
+             : pieces_.emplace_back(slot, piece_of(slot, std::move(gradient)));
   }
-  if (pieces_.empty()) return;
-  reducing_ = start_reduction();
+  if (!sent_.empty()) start_exchange();
+  if (!pieces_.empty()) reducing_ = start_reduction();
 }
 
 void UnitLowering::finish() {
   const bool leaves = in_.host.offload().gradients;
   if (leaves) in_.host.land();
+  if (!sent_.empty()) add_exchanged();
   if (!pieces_.empty()) add_pieces();
   if (leaves && gradient_shard_) leave();
 }

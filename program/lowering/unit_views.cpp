@@ -19,7 +19,8 @@ bool are_alike(const Unit& a, const Unit& b) {
     return s.dtype == t.dtype && s.elements == t.elements && s.first == t.first;
   };
   return a.trainable_elements == b.trainable_elements && a.compute == b.compute && a.gradient == b.gradient &&
-         a.reduce == b.reduce && a.coded_elements == b.coded_elements && a.codes_bytes == b.codes_bytes &&
+         a.reduce == b.reduce && a.sends_fp8_gradients == b.sends_fp8_gradients &&
+         a.coded_elements == b.coded_elements && a.codes_bytes == b.codes_bytes &&
          std::ranges::equal(a.storages, b.storages, same_storage) &&
          std::ranges::equal(a.parameters, b.parameters, same);
 }
@@ -36,6 +37,7 @@ const UnitViews::Numbers& UnitViews::of(const Unit& unit) {
   made.gradients.resize(unit.parameters.size(), -1);
   made.own_rows.resize(unit.parameters.size(), -1);
   made.scales.resize(unit.parameters.size(), -1);
+  made.sent_scales.resize(unit.parameters.size(), -1);
   return made;
 }
 
@@ -94,6 +96,10 @@ UnitViews::Numbers UnitViews::made_for(const Unit& unit) {
         list_view(checked_mul(coords_.replicate, unit.fp8_gradient_elements), unit.fp8_gradient_elements, Dtype::u8));
     made.scales_of_replica =
         views_.number(list_view(checked_mul(coords_.replicate, unit.fp8_gradients), unit.fp8_gradients, Dtype::f32));
+  }
+  for (std::int64_t slot = 0; unit.sends_fp8_gradients && slot < unit.fp8_gradients; ++slot) {
+    made.sent_scales.push_back(views_.number(
+        View{.offset = slot, .rows = layout_.shards, .columns = 1, .pitch = unit.fp8_gradients, .dtype = Dtype::f32}));
   }
   std::int64_t scales = 0;
   for (const UnitParameter& p : unit.parameters) {

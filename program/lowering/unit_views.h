@@ -27,6 +27,8 @@ class UnitViews {
     // By parameter: its rows in the gradient shard, or among the codes of gradients; the rank's rows of its whole
     // gradient, in the reduce dtype, or all of that with one shard; its scale, or that of its gradient in FP8.
     std::vector<int> gradients, own_rows, scales;
+    // By parameter: all ranks' scales of its parts that are sent, among those of all parameters.
+    std::vector<int> sent_scales;
     // This replica's part of what all have of those.
     int codes_of_replica = -1, scales_of_replica = -1;
   };

@@ -218,6 +218,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   for (Unit& unit : layout.units) {
     assign_offsets(unit, block, layout.shards);
     unit.reduce_order = largest_first(unit.parameters);
+    unit.sends_fp8_gradients = job.sends_fp8_gradients && unit.fp8_gradients > 0;
     const bool is_in_compute_dtype =
         unit.storages.size() == 1 && unit.storages.front().dtype == unit.compute && unit.scales == 0;
     unit.gathered_is_shard =

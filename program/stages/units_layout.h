@@ -80,6 +80,7 @@ struct Unit {
   std::int64_t trainable_elements = 0;     // of the first storage: the prefix that has gradients and states
   std::int64_t fp8_gradient_elements = 0;  // the prefix of those whose gradients are kept in FP8
   std::int64_t fp8_gradients = 0;          // how many parameters these are, the unit's first ones
+  bool sends_fp8_gradients = false;        // those, to the ranks that keep them
   std::int64_t scaled_elements = 0;        // the prefix of what is trained that has scales: the first storage
   std::int64_t scales = 0;                 // how many parameters these are, the unit's first ones
   std::int64_t kept_elements = 0;          // of compute dtype, what a rank keeps of it under --reshard N; 0 without

@@ -71,7 +71,7 @@ const std::vector<Choice>& choices() {
       {"offload",
        {"none", "optimizer", "optimizer+gradients", "params", "activations", "optimizer,activations",
         "params,activations"}},
-      {"gradient_dtype", {"fp8"}},
+      {"gradient_dtype", {"fp8", "fp8-sent"}},
       {"master_dtype", {"fp16"}}};
   return kChoices;
 }

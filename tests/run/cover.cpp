@@ -67,7 +67,7 @@ std::vector<Axis> axes() {
           {"--optimizer-in-backward", {"off", "on"}},
           {"--label-smoothing", {"0", "0.1"}},
           {"--z-loss", {"0", "1e-4"}},
-          {"--gradient-dtype", {"", "fp8"}},
+          {"--gradient-dtype", {"", "fp8", "fp8-sent"}},
           {"--master-dtype", {"", "fp16"}}};
 }
 
@@ -148,6 +148,10 @@ bool can_keep_fp8_gradients(const std::string& method, const std::string& gradie
   return method == "full" && gradient_mask == "none" && (offload == "none" || offload == "activations");
 }
 
+bool can_send_fp8_gradients(const std::string& gradient_dtype, int ranks, const std::string& sharding) {
+  return gradient_dtype != "fp8-sent" || (sharding != "no-shard" && ranks > (is_hybrid(sharding) ? 2 : 1));
+}
+
 bool can_scale_masters(const std::string& method, const std::string& precision, const std::string& offload,
                        bool from_rank0) {
   return method == "full" && precision != "bf16-pure" && (offload == "none" || offload == "activations") && !from_rank0;
@@ -193,6 +197,7 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (!can_quantize(quantized, from_rank0)) return false;
     const bool can_keep = can_keep_fp8_gradients(value(row, kMethod), value(row, kGradientMask), value(row, kOffload));
     if (!value(row, kGradientDtype).empty() && !can_keep) return false;
+    if (!can_send_fp8_gradients(value(row, kGradientDtype), std::stoi(value(row, kRanks)), sharding)) return false;
     const bool can_scale =
         can_scale_masters(value(row, kMethod), value(row, kPrecision), value(row, kOffload), from_rank0);
     if (!value(row, kMasterDtype).empty() && !can_scale) return false;

@@ -76,7 +76,7 @@ std::vector<Axis> axes() {
           {"--optimizer-in-backward", {"off", "on"}},
           {"--label-smoothing", {"0", "0.1"}},
           {"--z-loss", {"0", "1e-4"}},
-          {"--gradient-dtype", {"", "fp8"}},
+          {"--gradient-dtype", {"", "fp8", "fp8-sent"}},
           {"--master-dtype", {"", "fp16"}}};
 }
 
@@ -101,6 +101,7 @@ bool is_allowed(const std::vector<std::string>& row) {
   if (!can_quantize({row[kQuantization], row[kMethod], row[kFreeze], row[kOffload]}, from_rank0)) return false;
   const bool can_keep = can_keep_fp8_gradients(row[kMethod], row[kGradientMask], row[kOffload]);
   if (!row[kGradientDtype].empty() && !can_keep) return false;
+  if (!can_send_fp8_gradients(row[kGradientDtype], std::stoi(row[kRanks]), row[kSharding])) return false;
   const bool can_scale = can_scale_masters(row[kMethod], row[kPrecision], row[kOffload], from_rank0);
   if (!row[kMasterDtype].empty() && !can_scale) return false;
   const NeedsAllGradients gradients{row[kAccumulation], row[kGradientMask], row[kOffload],
