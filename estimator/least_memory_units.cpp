@@ -121,7 +121,8 @@ class UnitSums {
         const int number = layout_.unit_of_parameter[at(parameter)];
         const Unit& unit = layout_.units[at(number)];
         const UnitParameter& p = unit.parameters[at(layout_.slot_of_parameter[at(parameter)])];
-        r_.segments[s].pieces += p.padded_elements * dtype_bytes(unit.reduce);
+        const bool is_coded = unit.sends_fp8_gradients && p.has_fp8_gradient;
+        r_.segments[s].pieces += p.padded_elements * dtype_bytes(is_coded ? Dtype::u8 : unit.reduce);
         const Bytes part =
             p.has_fp8_gradient ? gradient_codes_bytes(unit) : shard_of(unit) - gradient_codes_bytes(unit);
         if (offload_.gradients || std::exchange(has_shard[at(number)].at(p.has_fp8_gradient ? 1 : 0), true)) continue;

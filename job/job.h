@@ -97,7 +97,9 @@ struct Job {
   bool compile = false;                  // torch.compile, under PyTorch's runtimes: the model and its loss
   std::string allocator = "expandable";  // native, expandable, arena, or KEY=VALUE,...
   std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
+  std::optional<Dtype> master_dtype;     // of trained matrices of layers, with scales; none: precision.storage
   std::optional<Dtype> gradient_dtype;   // of trained matrices of layers, while they add up; none: precision.storage
+  bool sends_fp8_gradients = false;      // to the ranks that keep them, as such codes
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
   std::string quantization = "none";     // row of kQuantizations (job/quantization.h), of frozen matrices of layers
   KernelSource kernels = KernelSource::libtorch;  // on GPUs, of what has own ones (program/stages/own_kernels.h)

@@ -21,11 +21,13 @@ std::array<Group, kAxes> groups_of(const Mesh& mesh, std::int64_t reshard_ranks)
 
 std::string_view kernel_name(Kernel kernel) {
   constexpr std::array<std::string_view, kKernels> names{
-      "zero",        "load_shard",       "load_states",     "load_mask",  "load_scale", "rope_table", "workspaces",
-      "inputs",      "gather_own",       "gather_kept",     "keep_slice", "copy",       "add",        "add_whole",
-      "add_own",     "add_fp8",          "sum_fp8",         "read_fp8",   "forward",    "backward",   "add_loss",
-      "norm_begin",  "norm_parts",       "norm_rest",       "scale",      "mask",       "update",     "update_scale",
-      "save_states", "gather_parameter", "write_parameter", "encode",     "call"};
+      "zero",       "load_shard",   "load_states",  "load_mask",        "load_scale",    "rope_table",
+      "workspaces", "inputs",       "gather_own",   "gather_kept",      "keep_slice",    "copy",
+      "add",        "add_whole",    "add_own",      "add_fp8",          "code_fp8",      "add_fp8_parts",
+      "sum_fp8",    "read_scaled",  "round_scaled", "read_fp8",         "forward",       "backward",
+      "add_loss",   "norm_begin",   "norm_parts",   "norm_rest",        "scale",         "mask",
+      "update",     "update_scale", "save_states",  "gather_parameter", "gather_scaled", "write_parameter",
+      "encode",     "call"};
   return names.at(static_cast<std::size_t>(kernel));
 }
 

@@ -82,15 +82,17 @@ struct Range {
 
 /// The function that a run calls. Its operands are the run's accesses, in the order given here.
 enum class Kernel : std::uint8_t {
-  zero,         // any buffers, or what is viewed of them
-  load_shard,   // shards of `unit`, one for each of its storages; what rank 0 reads other ranks' rows into
+  zero,  // any buffers, or what is viewed of them
+  // Shards of `unit`, one for each of its storages; if the first one's parameters have scales, those; what rank 0 reads
+  // other ranks' rows into.
+  load_shard,
   load_states,  // of `unit`: the optimizer's states (program/optimizers)
   load_mask,    // gradient mask of `unit`
   load_scale,   // loss scale, growth tracker, found inf
   rope_table,   // cos, sin of rope number `parameter`
   workspaces,   // those that libraries make themselves
   inputs,       // token ids, labels; on GPUs the pinned buffers that they are copied from
-  gather_own,   // shards of `unit` -> this rank's slices of the gathered unit
+  gather_own,   // shards of `unit`, and scales -> this rank's slices of the gathered unit
   gather_kept,  // kept slice -> the same, in the rank's group
   keep_slice,   // gathered unit -> the slice that the rank keeps
   copy,         // buffer -> another of as many elements
@@ -100,11 +102,19 @@ enum class Kernel : std::uint8_t {
   // Gradient of `parameter`, whole or this rank's slice of it; codes and scale of what is kept of it in FP8, to which
   // it is added; on GPUs what that works in.
   add_fp8,
-  sum_fp8,   // of `unit`: codes and scales of all replicas -> codes and scales of their sum; on GPUs what that works in
-  read_fp8,  // of `unit`: codes and scales of gradients in FP8, the shard of the others -> all as one shard
-  forward,   // of `op`: inputs, weights, outputs
-  backward,  // of `op`: saved inputs, saved outputs, gradients of outputs, weights; gradients of inputs, of weights
-  add_loss,  // loss of a micro-batch -> loss of the step
+  // Whole gradient of `parameter` -> codes, rank by rank, and the ranks' scales; codes of all ranks for this one, and
+  // their scales -> codes and scale of what is kept, to which they are added. On GPUs with what that works in.
+  code_fp8,
+  add_fp8_parts,
+  sum_fp8,  // of `unit`: codes and scales of all replicas -> codes and scales of their sum; on GPUs what that works in
+  // Of `unit`: shard of matrices with scales, those, shard of what else is trained -> all that as numbers; and back, on
+  // GPUs with what that works in.
+  read_scaled,
+  round_scaled,
+  read_fp8,    // of `unit`: codes and scales of gradients in FP8, the shard of the others -> all as one shard
+  forward,     // of `op`: inputs, weights, outputs
+  backward,    // of `op`: saved inputs, saved outputs, gradients of outputs, weights; gradients of inputs, of weights
+  add_loss,    // loss of a micro-batch -> loss of the step
   norm_begin,  // gradient norm
   // `times` parts of kNormPart elements of a gradient shard -> gradient norm; on GPUs, the norm of a part
   norm_parts,
@@ -116,6 +126,7 @@ enum class Kernel : std::uint8_t {
   // Of the units that the rank saves: copy on the host; each unit's shards and its optimizer's states
   save_states,
   gather_parameter,  // the shard that has it -> this rank's part of the whole `parameter`
+  gather_scaled,     // likewise; its scale is the second operand
   write_parameter,   // `parameter`, whole or in the only shard; on GPUs the host memory that it is written from
   encode,            // masters of `unit` in host memory -> the codes that the card is to have of them
   call               // of PyTorch's library, which the program only records

@@ -67,7 +67,8 @@ std::string header_of(const Graph& graph, const UnitLayout& layout, const std::v
     for (const UnitParameter& p : unit.parameters) {
       const auto index = static_cast<std::size_t>(p.parameter);
       const Parameter& parameter = graph.parameters[index];
-      if (written[index]) entries.push_back({std::string(prefix) + parameter.name, p.dtype, parameter.shape});
+      if (written[index])
+        entries.push_back({std::string(prefix) + parameter.name, written_dtype(unit, p), parameter.shape});
     }
   }
   return safetensors_header(entries, true);

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <utility>
 
 #include "base/suggest.h"
@@ -127,6 +128,33 @@ void SavedStates::check_codes(const Parameter& parameter, const std::vector<Slic
 
 void SavedStates::read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) {
   read_state(kParameterKind, parameter, first_row, rows, into);
+  multiply_by_scales(parameter, first_row, rows, into);
+}
+
+/// Slice by slice, as each has the scale of the rank that saved it.
+void SavedStates::multiply_by_scales(const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
+                                     at::Tensor& into) {
+  const auto scales = slices_.find(key_of(kScaleKind, parameter.name));
+  if (scales == slices_.end()) return;
+  const std::int64_t each = row_element_count(parameter);
+  for (const Slice& slice : slices_.find(key_of(kParameterKind, parameter.name))->second) {
+    const std::int64_t begin = std::max(slice.first_row, first_row),
+                       end = std::min(slice.first_row + slice.rows, first_row + rows);
+    if (begin >= end) continue;
+    const auto scale = std::ranges::find(scales->second, slice.first_row, &Slice::first_row);
+    if (scale == scales->second.end() || scale->type != StoredFloat::f32 ||
+        scale->shape != std::vector{std::int64_t{1}}) {
+      damaged(folder_, fmt::format("{}: rows from {} on have no scale", parameter.name, slice.first_row));
+    }
+    float factor = 0;
+    open_file(scale->file).read(scale->offset, {reinterpret_cast<char*>(&factor), sizeof factor});
+    const std::span<char> place =
+        stored_place(into, (begin - first_row) * each, StoredFloat::f32, (end - begin) * each);
+    if (place.empty()) throw std::logic_error("numbers that have a scale are read in fp32, on the host");
+    for (float& number : std::span(reinterpret_cast<float*>(place.data()), place.size() / sizeof(float))) {
+      number *= factor;
+    }
+  }
 }
 
 void SavedStates::read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row,

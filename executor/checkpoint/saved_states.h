@@ -17,6 +17,8 @@ namespace vramfit {
 
 /// What a checkpoint holds of a parameter: this, and the optimizer's states under their names (program/optimizers).
 inline constexpr std::string_view kParameterKind = "parameter";
+/// Of a parameter whose numbers have a scale for the rows that a rank has: that.
+inline constexpr std::string_view kScaleKind = "parameter_scale";
 /// Of a frozen parameter that is quantized, in place of that: the bytes that a rank has of it, codes and scales.
 inline constexpr std::string_view kCodesKind = "codes";
 
@@ -69,6 +71,7 @@ class SavedStates final : public WeightSource, public StateSource {
   };
   void add_file(std::size_t rank);
   const File& open_file(std::size_t rank);
+  void multiply_by_scales(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into);
   void check_parameter(const Parameter& parameter) const;
   void check_codes(const Parameter& parameter, const std::vector<Slice>& slices) const;
 

@@ -26,11 +26,11 @@ class Collector {
       const std::int64_t rows = own_rows(p, context_.shard_group.rank());
       if (rows == 0) continue;
       if (p.quantization != nullptr) {
-        add({kCodesKind, unit.shard(p).narrow(0, p.shard_offset, p.stored_elements), Dtype::u8}, p, first,
-            {p.stored_elements});
+        add({kCodesKind, unit.rows(p), Dtype::u8}, p, first, {p.stored_elements});
         continue;
       }
-      add_rows({kParameterKind, UnitState::slice(unit.shard(p), p), p.dtype}, p, {first, rows});
+      add_rows({kParameterKind, unit.rows(p), p.dtype}, p, {first, rows});
+      if (p.is_scaled) add({kScaleKind, unit.scale(p), Dtype::f32}, p, first, {1});
       if (p.trainable) add_states(unit, precision, slot, {first, rows});
     }
   }

@@ -36,25 +36,24 @@ std::vector<DumpedTensor> listed(const DumpContext& context, const std::vector<U
   return tensors;
 }
 
-at::Tensor whole_on_host(const UnitParameter& p, int shard, const at::Tensor& flat) {
-  const at::Tensor stored = flat.narrow(0, p.shard_offset, p.stored_elements).cpu();
+at::Tensor whole_on_host(const UnitParameter& p, int shard, const at::Tensor& stored) {
   at::Tensor values = at::empty({p.shard_elements}, at::kFloat);
-  dequantize_on_cpu(quantized_rows(p, shard), stored, values);
+  dequantize_on_cpu(quantized_rows(p, shard), stored.cpu(), values);
   return values;
 }
 
-/// The parameter's part of `flat` from all ranks, padded; zeros where there is no `flat`. A collective call.
-at::Tensor gathered(const DumpContext& context, const UnitState& unit, const UnitParameter& p, const at::Tensor& flat) {
-  at::TensorOptions options = flat.defined() ? flat.options() : unit.shard(p).options();
+/// The parts of all ranks, padded; zeros where there is none. A collective call.
+at::Tensor gathered(const DumpContext& context, const UnitState& unit, const UnitParameter& p, const at::Tensor& part) {
+  at::TensorOptions options = part.defined() ? part.options() : unit.shard(p).options();
   if (p.quantization != nullptr) options = options.dtype(at::kFloat);
   at::Tensor whole = at::zeros({p.padded_elements}, options);
-  if (!flat.defined()) return whole;
+  if (!part.defined()) return whole;
   const std::int64_t first = context.shard_group.rank() * p.shard_elements;
   at::Tensor own = whole.narrow(0, first, p.shard_elements);
   if (p.quantization == nullptr) {
-    own.copy_(UnitState::slice(flat, p));
+    own.copy_(part);
   } else {
-    own.copy_(whole_on_host(p, context.shard_group.rank(), flat));
+    own.copy_(whole_on_host(p, context.shard_group.rank(), part));
   }
   if (const Pending gathering = context.shard_group.all_gather({whole})) gathering->wait();
   return whole;
@@ -86,14 +85,14 @@ void SafetensorsWriter::append(const at::Tensor& tensor) {
   file_.write({static_cast<const char*>(plain.const_data_ptr()), plain.nbytes()});
 }
 
-void dump_units(const DumpContext& context, const std::vector<UnitState>& units, FlatOf flat, bool trainable_only,
+void dump_units(const DumpContext& context, const std::vector<UnitState>& units, PartOf part, bool trainable_only,
                 const std::string& path) {
   const LabelScope scope(Category::temporaries, "dump");
   std::optional<SafetensorsWriter> writer;
   if (context.writes) writer.emplace(path, listed(context, units, trainable_only));
   for (const UnitState& unit : units) {
     for (const UnitParameter& p : dumped(unit, trainable_only)) {
-      const at::Tensor whole = gathered(context, unit, p, flat(unit, p));
+      const at::Tensor whole = gathered(context, unit, p, part(unit, p));
       if (!writer) continue;
       const at::Tensor used = whole.narrow(0, 0, p.rows * p.row_elements);
       writer->append(context.divisor == 1 ? used : used.div(context.divisor));

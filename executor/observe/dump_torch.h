@@ -32,10 +32,13 @@ class SafetensorsWriter {
   ResultFile file_;
 };
 
-/// Which flat tensor of a unit a parameter's part is written from: its shard, or its gradients.
-using FlatOf = at::Tensor (*)(const UnitState& unit, const UnitParameter& p);
-inline constexpr FlatOf kShard = [](const UnitState& unit, const UnitParameter& p) { return unit.shard(p); };
-inline constexpr FlatOf kGradients = [](const UnitState& unit, const UnitParameter& /*p*/) { return unit.gradients(); };
+/// What is written of a parameter: the rank's part of it, or of its gradient, which may be undefined.
+using PartOf = at::Tensor (*)(const UnitState& unit, const UnitParameter& p);
+inline constexpr PartOf kShard = [](const UnitState& unit, const UnitParameter& p) { return unit.numbers(p); };
+inline constexpr PartOf kGradients = [](const UnitState& unit, const UnitParameter& p) {
+  const at::Tensor all = unit.gradients();
+  return all.defined() ? UnitState::slice(all, p) : all;
+};
 
 /// Writes the parameters (or gradients) of all units to `path` on rank 0; a collective call. Trainable ones only
 /// when `trainable_only`. A tensor that isn't there is written as zeros.
@@ -45,7 +48,7 @@ struct DumpContext {
   bool writes = false;  // whether this rank writes the file
   double divisor = 1;   // of every element: the loss scale of gradients
 };
-void dump_units(const DumpContext& context, const std::vector<UnitState>& units, FlatOf flat, bool trainable_only,
+void dump_units(const DumpContext& context, const std::vector<UnitState>& units, PartOf part, bool trainable_only,
                 const std::string& path);
 
 }  // namespace vramfit

@@ -47,6 +47,10 @@ class ObservedCollectives final : public Collectives {
     const std::int64_t id = begin("all-reduce", tensors);
     return observed(inner_->all_reduce(std::move(tensors)), id);
   }
+  Pending all_to_all(std::vector<at::Tensor> sent, std::vector<at::Tensor> received) override {
+    const std::int64_t id = begin("all-to-all", sent);
+    return observed(inner_->all_to_all(std::move(sent), std::move(received)), id);
+  }
   Pending scatter(std::vector<at::Tensor> slices, at::Tensor into) override {
     const std::int64_t id = begin("scatter", {into});
     return observed(inner_->scatter(std::move(slices), std::move(into)), id);

@@ -30,6 +30,9 @@ struct Collectives {
   virtual Pending reduce_scatter(std::vector<at::Tensor> pieces) = 0;
   /// Sum over ranks, in place.
   virtual Pending all_reduce(std::vector<at::Tensor> tensors) = 0;
+  /// Each tensor is `size()` equal slices, of which rank r receives the r-th of every rank, rank by rank.
+  /// std::logic_error from groups that nothing is exchanged over.
+  virtual Pending all_to_all(std::vector<at::Tensor> sent, std::vector<at::Tensor> received);
   /// Rank 0 gives slices of equal size, one a rank; `into` of each rank receives its own. Others give none. Any
   /// element type, as bytes. Here and below: std::logic_error from groups that no weights are sent over.
   virtual Pending scatter(std::vector<at::Tensor> slices, at::Tensor into);

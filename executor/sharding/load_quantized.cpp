@@ -33,6 +33,10 @@ class QuantizingRows final : public RowSupply {
     if (!slice.is_cpu()) slice.copy_(host);
   }
 
+  void fill_scaled(const Parameter& parameter, const UnitParameter& p, const ScaledPart& into) override {
+    load_scaled(in_, parameter, p, into);
+  }
+
  private:
   /// The first row that this rank has, and how many.
   std::pair<std::int64_t, std::int64_t> rows_here(const UnitParameter& p) const {

@@ -9,6 +9,7 @@
 #include "executor/checkpoint/weights.h"
 #include "executor/ops/quantized_torch.h"
 #include "executor/sharding/collectives.h"
+#include "executor/training/scaled_sums_torch.h"
 #include "program/stages/units_layout.h"
 
 namespace vramfit {
@@ -19,6 +20,8 @@ struct RowSupply {
   /// The rank's rows of a parameter, from the first on; `slice` is its 1-D part of the shard, rows_per_rank rows, zero
   /// where the parameter has no more.
   virtual void fill(const Parameter& parameter, const UnitParameter& p, at::Tensor slice) = 0;
+  /// Likewise of one whose numbers have a scale.
+  virtual void fill_scaled(const Parameter& parameter, const UnitParameter& p, const ScaledPart& into);
 };
 
 /// Each rank reads its own rows.
@@ -31,7 +34,7 @@ struct LoadGroups {
   const at::Tensor* staging = nullptr;  // rank 0, with several shards: load_staging() bytes
 };
 
-/// How a rank's rows of quantized matrices become codes: read some at a time in fp32, on the host.
+/// How a rank's rows of matrices become codes, or numbers with a scale: read some at a time in fp32, on the host.
 struct QuantizingLoad {
   WeightSource& weights;
   Collectives& shard_group;
@@ -39,6 +42,10 @@ struct QuantizingLoad {
   bool has_values = true;           // false: nothing is read and nothing written
   StateSource* saved = nullptr;     // the checkpoint that has the codes; null: they are made
 };
+
+/// Rows of a matrix with a scale, which is found before they are rounded: rows are read twice.
+void load_scaled(const QuantizingLoad& inputs, const Parameter& parameter, const UnitParameter& p,
+                 const ScaledPart& into);
 
 /// The same rows, quantized where the layout says so.
 std::unique_ptr<RowSupply> quantizing_rows(std::unique_ptr<RowSupply> rows, const QuantizingLoad& inputs);

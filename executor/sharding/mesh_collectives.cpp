@@ -36,6 +36,10 @@ class MeshCollectives final : public Collectives {
 
 }  // namespace
 
+Pending Collectives::all_to_all(std::vector<at::Tensor> /*sent*/, std::vector<at::Tensor> /*received*/) {
+  throw std::logic_error("nothing is exchanged over this group");
+}
+
 Pending Collectives::scatter(std::vector<at::Tensor> /*slices*/, at::Tensor /*into*/) {
   throw std::logic_error("no weights are sent over this group");
 }

@@ -101,6 +101,17 @@ class NcclCollectives final : public Collectives {
                  [&](std::vector<at::Tensor>& whole) { return group_->allreduce_coalesced(whole); });
   }
 
+  Pending all_to_all(std::vector<at::Tensor> sent, std::vector<at::Tensor> received) override {
+    const std::size_t count = sent.size();
+    sent.insert(sent.end(), received.begin(), received.end());
+    return start("exchanging gradients", std::move(sent), [&](std::vector<at::Tensor>& tensors) {
+      group_->startCoalescing();
+      std::vector<std::int64_t> equal;
+      for (std::size_t i = 0; i < count; ++i) group_->alltoall_base(tensors[count + i], tensors[i], equal, equal);
+      return group_->endCoalescing();
+    });
+  }
+
   Pending scatter(std::vector<at::Tensor> slices, at::Tensor into) override {
     slices.push_back(std::move(into));
     return start("sending rows", std::move(slices), [&](std::vector<at::Tensor>& tensors) {

@@ -7,6 +7,7 @@
 #include "executor/sharding/unit_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "executor/training/counter_random.h"
+#include "executor/training/scaled_masters_torch.h"
 #include "executor/training/tensor_torch.h"
 
 namespace vramfit {
@@ -18,9 +19,13 @@ const Unit& UnitRuns::unit_of(const Operands& operands) const {
 void UnitRuns::load_shard(Operands& operands, RowSupply& rows) const {
   const Unit& unit = unit_of(operands);
   std::vector<std::size_t> parts(unit.storages.size());  // filled so far
+  std::int64_t scales = 0;
   for (const UnitParameter& p : unit.parameters) {
+    const Parameter& parameter = context_.graph.parameters[at_index(p.parameter)];
     const std::size_t storage = at_index(p.storage);
-    rows.fill(context_.graph.parameters[at_index(p.parameter)], p, operands.part(storage, parts[storage]++));
+    const at::Tensor slice = operands.part(storage, parts[storage]++);
+    p.is_scaled ? rows.fill_scaled(parameter, p, {slice, operands[unit.storages.size()].narrow(0, scales++, 1)})
+                : rows.fill(parameter, p, slice);
   }
 }
 
@@ -81,14 +86,19 @@ void UnitRuns::load_count(const Unit& unit, StateSource& states, std::string_vie
 void UnitRuns::gather_own(Operands& operands) const {
   const Unit& unit = unit_of(operands);
   const std::size_t codes = unit.codes_bytes > 0 ? 1 : 0;  // of what is trained, before the storages
-  const std::size_t whole = codes + unit.storages.size(), scratch = whole + 1;
+  const std::size_t scales = codes + unit.storages.size(), whole = scales + (unit.scales > 0 ? 1 : 0);
+  const std::size_t scratch = whole + 1;
   std::size_t next = 0;
-  for (std::size_t operand = 0; operand < whole; ++operand) {
+  for (std::size_t operand = 0; operand < scales; ++operand) {
     std::size_t part = 0;
     for (const UnitParameter& p : unit.parameters) {
       if ((p.trained_as != nullptr ? 0 : codes + at_index(p.storage)) != operand) continue;
       const at::Tensor from = operands.part(operand, part++);
       at::Tensor to = operands.part(whole, next++);
+      if (p.is_scaled) {  // the first parameters, in the order of their scales
+        scaled_numbers({from, operands[scales].narrow(0, static_cast<std::int64_t>(part) - 1, 1)}, to);
+        continue;
+      }
       if (codes_format(p) == nullptr) {
         to.copy_(from);
         continue;

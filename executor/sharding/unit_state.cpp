@@ -1,7 +1,10 @@
 #include "executor/sharding/unit_state_torch.h"
 
+#include <algorithm>
+
 #include "executor/training/fp8_gradients_torch.h"
 #include "executor/training/program_runner_torch.h"
+#include "executor/training/scaled_masters_torch.h"
 #include "executor/training/tensor_torch.h"
 
 namespace vramfit {
@@ -21,8 +24,12 @@ UnitState::UnitState(const Unit& unit, const Precision& precision, const Buffers
       precision_(&precision),
       gradient_shard_(tensor_of(runner, buffers.gradient_shard)),
       fp8_gradients_(tensor_of(runner, buffers.fp8_gradients)),
-      fp8_scales_(tensor_of(runner, buffers.fp8_scales)) {
-  for (const int buffer : buffers.shards) shards_.push_back(tensor_of(runner, buffer));
+      fp8_scales_(tensor_of(runner, buffers.fp8_scales)),
+      scales_(&kUndefined) {
+  for (std::size_t i = 0; i < buffers.shards.size(); ++i) {
+    const at::Tensor* const tensor = tensor_of(runner, buffers.shards[i]);
+    i < unit.storages.size() ? shards_.push_back(tensor) : void(scales_ = tensor);
+  }
   for (const int buffer : buffers.states) states_.push_back(tensor_of(runner, buffer));
 }
 
@@ -34,6 +41,19 @@ at::Tensor UnitState::gradients() const {
   all.is_cpu() ? read_fp8_gradients_on_cpu(*unit_, gradients, all)
                : read_fp8_gradients_by_calls(*unit_, gradients, all);
   return all;
+}
+
+at::Tensor UnitState::numbers(const UnitParameter& p) const {
+  if (!p.is_scaled) return rows(p);
+  at::Tensor all = allocate_tensor({p.shard_elements}, unit_->gradient,
+                                   {shard(p).device(), Category::temporaries, "numbers to dump"});
+  scaled_numbers({rows(p), scale(p)}, all);
+  return all;
+}
+
+at::Tensor UnitState::scale(const UnitParameter& p) const {
+  const auto slot = std::ranges::find(unit_->parameters, p.parameter, &UnitParameter::parameter);
+  return scales_->narrow(0, slot - unit_->parameters.begin(), 1);
 }
 
 at::Tensor UnitState::slice(const at::Tensor& flat, const UnitParameter& p) {

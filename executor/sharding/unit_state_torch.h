@@ -17,7 +17,7 @@ class ProgramRunner;
 class UnitState {
  public:
   struct Buffers {
-    std::vector<int> shards, states;  // of the main list
+    std::vector<int> shards, states;  // of the main list; after the shards, scales of the first one
     int gradient_shard = -1, fp8_gradients = -1, fp8_scales = -1;
   };
   /// `runner` must outlive it.
@@ -36,13 +36,18 @@ class UnitState {
   at::Tensor gradients() const;
   /// A parameter's part of a flat shard tensor, rows_per_rank rows of it.
   static at::Tensor slice(const at::Tensor& flat, const UnitParameter& p);
-  /// That part of its shard.
-  at::Tensor rows(const UnitParameter& p) const { return slice(shard(p), p); }
+  /// That part of its shard, as it is stored.
+  at::Tensor rows(const UnitParameter& p) const {
+    return shard(p).narrow(0, storage_offset(*unit_, p), p.stored_elements);
+  }
+  /// The same, or of numbers that have a scale those that they stand for, in a tensor of their own.
+  at::Tensor numbers(const UnitParameter& p) const;
+  at::Tensor scale(const UnitParameter& p) const;
 
  private:
   const Unit* unit_;
   const Precision* precision_;
-  const at::Tensor *gradient_shard_, *fp8_gradients_, *fp8_scales_;
+  const at::Tensor *gradient_shard_, *fp8_gradients_, *fp8_scales_, *scales_;
   std::vector<const at::Tensor*> shards_, states_;
 };
 

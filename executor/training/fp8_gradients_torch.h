@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "executor/training/program_runner_torch.h"
+#include "executor/training/scaled_sums_torch.h"
 #include "program/stages/units_layout.h"
 
 namespace vramfit {
@@ -15,6 +16,14 @@ void add_to_fp8_gradient_on_cpu(const at::Tensor& gradient, const at::Tensor& co
 /// fp32 numbers, and allocate nothing on GPUs.
 void add_to_fp8_gradient_by_calls(const at::Tensor& gradient, const at::Tensor& codes, const at::Tensor& scale,
                                   const at::Tensor& scratch);
+
+/// A whole gradient becomes codes, part by part, one for each scale; `scales` may be strided.
+void code_fp8_gradient_on_cpu(const at::Tensor& gradient, const at::Tensor& codes, const at::Tensor& scales);
+void code_fp8_gradient_by_calls(const at::Tensor& gradient, const at::Tensor& codes, const at::Tensor& scales,
+                                const at::Tensor& scratch);
+/// codes x scale += the sum of such parts of all ranks, which are rounded once.
+void add_fp8_parts_on_cpu(const ScaledPart& parts, const ScaledPart& kept);
+void add_fp8_parts_by_calls(const ScaledPart& parts, const ScaledPart& kept, const at::Tensor& scratch);
 
 /// A unit's gradients: those in FP8, and the others. `shard` is undefined where there are no others.
 struct UnitGradients {
@@ -29,7 +38,7 @@ void sum_fp8_gradients_by_calls(const Unit& unit, const UnitGradients& all, cons
 void read_fp8_gradients_on_cpu(const Unit& unit, const UnitGradients& gradients, const at::Tensor& into);
 void read_fp8_gradients_by_calls(const Unit& unit, const UnitGradients& gradients, const at::Tensor& into);
 
-/// The functions of Kernel::add_fp8, sum_fp8 and read_fp8. `layout` must outlive the runner.
+/// The functions of Kernel::add_fp8, code_fp8, add_fp8_parts, sum_fp8 and read_fp8. `layout` must outlive the runner.
 void add_fp8_gradient_runs(ProgramRunner& runner, const UnitLayout& layout);
 
 }  // namespace vramfit

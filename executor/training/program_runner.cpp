@@ -53,7 +53,10 @@ Pending start_on(Collectives& group, program::Collective collective, std::vector
       return group.reduce_scatter(std::move(tensors));
     case program::Collective::all_reduce:
       return group.all_reduce(std::move(tensors));
-    case program::Collective::all_to_all:
+    case program::Collective::all_to_all: {  // what is sent, then as much that is received
+      const auto received = tensors.begin() + static_cast<std::ptrdiff_t>(tensors.size() / 2);
+      return group.all_to_all({tensors.begin(), received}, {received, tensors.end()});
+    }
     case program::Collective::send:
     case program::Collective::receive:
       throw std::logic_error("a collective that no job has");

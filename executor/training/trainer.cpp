@@ -27,6 +27,7 @@
 #include "executor/training/op_runs_torch.h"
 #include "executor/training/program_runner_torch.h"
 #include "executor/training/rope_tables.h"
+#include "executor/training/scaled_masters_torch.h"
 #include "executor/training/tensor_torch.h"
 #include "job/optimizers.h"
 #include "program/ops/fp8.h"
@@ -46,8 +47,6 @@ at::Device place_of(const TrainInputs& inputs) {
 DeviceKind updating_device(const TrainInputs& inputs) {
   return offload_of(inputs.job).states ? DeviceKind::cpu : inputs.device.kind;
 }
-
-double read_scalar(const at::Tensor& tensor) { return tensor.item<double>(); }
 
 }  // namespace
 
@@ -71,7 +70,7 @@ struct Trainer::State {
   void mask(Operands& operands);
   void gradients_ready();
   void dump_logits(const Segment& segment, const Value& value, const at::Tensor& tensor) const;
-  void dump(FlatOf flat, bool trainable_only, const std::string& file, double divisor = 1);
+  void dump(PartOf part, bool trainable_only, const std::string& file, double divisor = 1);
 
   std::int64_t first_row(int rank, int micro_batch) const;
   std::int64_t label_tokens_of_step() const;
@@ -136,6 +135,7 @@ Trainer::State::State(const TrainInputs& inputs)
   add_load_runs();
   add_unit_runs(runner);
   add_fp8_gradient_runs(runner, layout);
+  add_scaled_runs(runner, layout);
   add_step_runs();
   add_save_runs();
   runner.on_mark = [this](const program::Mark& mark) { this->mark(mark); };
@@ -362,13 +362,13 @@ void Trainer::State::gradients_ready() {
   if (std::exchange(gradients_are_ready, true)) return;
   if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
   dump(kGradients, true, fmt::format("gradients-step{}.safetensors", facts.step),
-       scaler.is_on() ? read_scalar(*scaler.scale()) : 1);
+       scaler.is_on() ? scaler.scale()->item<double>() : 1);
 }
 
-void Trainer::State::dump(FlatOf flat, bool trainable_only, const std::string& file, double divisor) {
+void Trainer::State::dump(PartOf part, bool trainable_only, const std::string& file, double divisor) {
   const DumpContext context{
       .graph = in.graph, .shard_group = in.groups.shard(), .writes = in.groups.world().rank() == 0, .divisor = divisor};
-  dump_units(context, units, flat, trainable_only, in.dumps.directory + "/" + file);
+  dump_units(context, units, part, trainable_only, in.dumps.directory + "/" + file);
 }
 
 void Trainer::State::dump_logits(const Segment& segment, const Value& value, const at::Tensor& tensor) const {

@@ -16,7 +16,6 @@
 #include "job/fields/trained_dtype.h"
 #include "job/fields/zero_text.h"
 #include "job/optimizers.h"
-#include "job/quantization.h"
 
 namespace vramfit {
 namespace {
@@ -40,18 +39,8 @@ void set_dtype(Job& job, std::string_view value) {
   job.precision.*Member = trained_dtype(value);
 }
 
-/// "" without one, so that plan files and fingerprints from before there was any are what they were.
-std::string get_quantization(const Job& job) {
-  return quantization_named(job.quantization) == nullptr ? "" : job.quantization;
-}
-void set_quantization(Job& job, std::string_view value) {
-  std::vector<std::string> known = names_of(kQuantizations);
-  known.emplace_back("none");
-  if (std::ranges::find(known, value) == known.end()) unknown_value(value, known);
-  job.quantization = value;
-}
-
-/// "" for those that there always were, likewise.
+/// "" for those that there always were, so that plan files and fingerprints from before there were others are what they
+/// were.
 std::string get_kernels(const Job& job) {
   return job.kernels == KernelSource::libtorch ? "" : name_in(kKernels, job.kernels);
 }
@@ -277,9 +266,14 @@ constexpr std::array kJobFields{
              "none; with --method lora or qlora all but the adapters, which are always trained",
              get_freeze, set_freeze, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
-    JobField{"gradient_dtype", FieldForm::text, "fp8",
-             "Gradients of trained matrices of layers, between reductions: e4m3 with a scale for each. Default: all "
-             "gradients as --storage-dtype",
+    JobField{"master_dtype", FieldForm::text, "fp16",
+             "Shards of trained matrices of layers: fp16 with a scale for each. Default: all parameters as "
+             "--storage-dtype",
+             get_master_dtype, set_master_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional, Decides::parameters},
+    JobField{"gradient_dtype", FieldForm::text, "fp8|fp8-sent",
+             "Gradients of trained matrices of layers, between reductions: e4m3 with a scale for each; fp8-sent: also "
+             "on their way to the rank that keeps them. Default: all gradients as --storage-dtype",
              get_gradient_dtype, set_gradient_dtype, FieldGroup::precision, HonouredBy::own_runtime,
              AtResume::must_match, InPlan::optional, Decides::parameters},
     JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",

@@ -1,9 +1,14 @@
 #include "job/fields/trained_dtype.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "job/fields/field_text.h"
+#include "job/fields/job_field_names.h"
+#include "job/quantization.h"
 
 namespace vramfit {
 
@@ -20,16 +25,33 @@ Dtype trained_dtype(std::string_view value) {
   return dtype;
 }
 
-std::string get_gradient_dtype(const Job& job) { return job.gradient_dtype ? "fp8" : ""; }
+std::string get_master_dtype(const Job& job) {
+  return job.master_dtype ? std::string(dtype_name(*job.master_dtype)) : "";
+}
+
+void set_master_dtype(Job& job, std::string_view value) {
+  if (value != "fp16") {
+    throw InputError(
+        fmt::format("\"{}\" is no dtype of numbers with a scale for each matrix (known: fp16; without the flag all "
+                    "parameters have that of --storage-dtype)",
+                    printable(value)));
+  }
+  job.master_dtype = Dtype::f16;
+}
+
+std::string get_gradient_dtype(const Job& job) {
+  return !job.gradient_dtype ? "" : job.sends_fp8_gradients ? "fp8-sent" : "fp8";
+}
 
 void set_gradient_dtype(Job& job, std::string_view value) {
-  if (value != "fp8") {
+  if (value != "fp8" && value != "fp8-sent") {
     throw InputError(
-        fmt::format("\"{}\" is no dtype that gradients have by themselves (known: fp8; without the flag they "
+        fmt::format("\"{}\" is no dtype that gradients have by themselves (known: fp8, fp8-sent; without the flag they "
                     "have that of --storage-dtype)",
                     printable(value)));
   }
   job.gradient_dtype = Dtype::f8_e4m3;
+  job.sends_fp8_gradients = value == "fp8-sent";
 }
 
 std::string get_frozen_dtype(const Job& job) {
@@ -37,5 +59,16 @@ std::string get_frozen_dtype(const Job& job) {
 }
 
 void set_frozen_dtype(Job& job, std::string_view value) { job.frozen_dtype = trained_dtype(value); }
+
+std::string get_quantization(const Job& job) {
+  return quantization_named(job.quantization) == nullptr ? "" : job.quantization;
+}
+
+void set_quantization(Job& job, std::string_view value) {
+  std::vector<std::string> known = names_of(kQuantizations);
+  known.emplace_back("none");
+  if (std::ranges::find(known, value) == known.end()) unknown_value(value, known);
+  job.quantization = value;
+}
 
 }  // namespace vramfit

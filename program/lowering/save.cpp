@@ -77,6 +77,7 @@ Bytes SaveLowering::saved_bytes(std::size_t unit) const {
       continue;
     }
     bytes += rows * p.row_elements * dtype_bytes(p.dtype);
+    if (p.is_scaled && rows > 0) bytes += dtype_bytes(Dtype::f32);
     if (!p.trainable) continue;
     for (const OptimizerState& state : optimizer_named(in_.in.job.optimizer).states) {
       const StatePart part = saved_part_of(state, layout, slot, first, rows);
@@ -109,33 +110,48 @@ void SaveLowering::sharded() {
 }
 
 void SaveLowering::write_parameter(std::size_t unit, const UnitParameter& p, const Held& on_host) {
+  const vramfit::Unit& layout = in_.layout.units[unit];
   const Held& shard = units_[unit].shards[at(p.storage)];
+  const std::int64_t first = storage_offset(layout, p);
+  const Dtype dtype = written_dtype(layout, p);
+  const bool is_one = in_.layout.shards == 1;
   const Run run{.kernel = Kernel::write_parameter, .unit = static_cast<int>(unit), .parameter = p.parameter};
-  if (in_.layout.shards == 1) {
-    const int rows = in_.views.number(list_view(p.shard_offset, p.rows * p.row_elements, p.dtype));
+  if (is_one && !p.is_scaled) {
+    const int rows = in_.views.number(list_view(first, p.rows * p.row_elements, dtype));
     if (is_rank0_) in_.writer.run(run, {Writer::viewed(shard, How::read, rows), {&on_host, How::write}});
     return;
   }
-  const Held whole = in_.writer.allocate({.bytes = p.padded_elements * dtype_bytes(p.dtype),
+  if (is_one && !is_rank0_) return;
+  const Held whole = in_.writer.allocate({.bytes = p.padded_elements * dtype_bytes(dtype),
                                           .label = in_.labels.number("full checkpoint"),
                                           .segment = -1,
                                           .category = Category::temporaries,
-                                          .dtype = p.dtype});
-  const View own = list_view(p.shard_offset, p.shard_elements, p.dtype);
-  const View part = list_view(in_.in.coords.shard * p.shard_elements, p.shard_elements, p.dtype);
-  in_.writer.run({.kernel = Kernel::gather_parameter, .unit = run.unit, .parameter = run.parameter},
-                 {Writer::viewed(shard, How::read, in_.views.number(own)),
-                  Writer::viewed(whole, How::write_part, in_.views.number(part))});
-  const int token = in_.tokens++;
-  in_.writer.start({.collective = Collective::all_gather,
-                    .axis = Axis::shard,
-                    .accesses = {},
-                    .bytes = p.padded_elements * dtype_bytes(p.dtype),
-                    .token = token,
-                    .part = p.shard_elements * dtype_bytes(p.dtype)},
-                   {{&whole, How::add}});
-  in_.writer.write(Wait{token});
-  const int rows = in_.views.number(list_view(0, p.rows * p.row_elements, p.dtype));
+                                          .dtype = dtype});
+  const std::int64_t rank = is_one ? 0 : in_.in.coords.shard;
+  const int own = in_.views.number(list_view(first, p.shard_elements, p.dtype)),
+            part = in_.views.number(list_view(rank * p.shard_elements, p.shard_elements, dtype));
+  const Writer::Operand from = Writer::viewed(shard, How::read, own),
+                        to = Writer::viewed(whole, is_one ? How::write : How::write_part, part);
+  if (p.is_scaled) {
+    const Held& scales = units_[unit].shards[layout.storages.size()];
+    const int scale = in_.views.number(list_view(in_.layout.slot_of_parameter[at(p.parameter)], 1, Dtype::f32));
+    in_.writer.run({.kernel = Kernel::gather_scaled, .unit = run.unit, .parameter = run.parameter},
+                   {from, Writer::viewed(scales, How::read, scale), to});
+  } else {
+    in_.writer.run({.kernel = Kernel::gather_parameter, .unit = run.unit, .parameter = run.parameter}, {from, to});
+  }
+  if (!is_one) {
+    const int token = in_.tokens++;
+    in_.writer.start({.collective = Collective::all_gather,
+                      .axis = Axis::shard,
+                      .accesses = {},
+                      .bytes = p.padded_elements * dtype_bytes(dtype),
+                      .token = token,
+                      .part = p.shard_elements * dtype_bytes(dtype)},
+                     {{&whole, How::add}});
+    in_.writer.write(Wait{token});
+  }
+  const int rows = in_.views.number(list_view(0, p.rows * p.row_elements, dtype));
   if (is_rank0_) in_.writer.run(run, {Writer::viewed(whole, How::read, rows), {&on_host, How::write}});
 }
 
@@ -144,7 +160,7 @@ void SaveLowering::full() {
   Bytes largest;
   for (const vramfit::Unit& unit : in_.layout.units) {
     for (const UnitParameter& p : unit.parameters) {
-      if (is_written(p)) largest = std::max(largest, p.rows * p.row_elements * dtype_bytes(p.dtype));
+      if (is_written(p)) largest = std::max(largest, p.rows * p.row_elements * dtype_bytes(written_dtype(unit, p)));
     }
   }
   const bool copies = is_rank0_ && in_.in.device.kind == DeviceKind::cuda;

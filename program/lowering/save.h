@@ -32,7 +32,7 @@ class SaveLowering {
 
  private:
   struct Unit {
-    std::vector<Held> shards;  // by storage
+    std::vector<Held> shards;  // by storage, and scales of the first one
     std::vector<Held> states;
   };
   void find_units();

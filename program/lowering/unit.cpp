@@ -71,8 +71,13 @@ void UnitLowering::load(const Held& staging) {
                has_codes || in_.host.offload().parameters)));
     writer.run({.kernel = Kernel::zero}, {{&shards_.back(), How::write}});
   }
+  if (unit_.scales > 0) {
+    scales_ = writer.allocate(buffer(unit_.scales, Dtype::f32, Category::parameters, "scales of the shard"));
+    writer.run({.kernel = Kernel::zero}, {{&scales_, How::write}});
+  }
   Writer::Operands& operands = writer.operands();
   add_shards(shards_, How::write, operands);
+  if (scales_) operands.emplace_back(&scales_, How::write);
   operands.emplace_back(&staging, How::write);
   writer.run(run_of(Kernel::load_shard), operands);
   load_on_host();
@@ -186,10 +191,12 @@ void UnitLowering::fill_gathered(const std::vector<Held>& shards, const Held& sc
     operands.front() = Writer::viewed(plain_, How::read, views_.plain);
     operands.insert(operands.begin(), Writer::viewed(codes_, How::read, views_.codes));
   }
+  if (scales_) operands.emplace_back(&scales_, How::read);
   operands.push_back(Writer::viewed(gathered_, how, views_.own));
   if (scratch) operands.emplace_back(&scratch, How::write);
   Bytes bytes = card_bytes(unit_);
   for (const UnitStorage& storage : unit_.storages) bytes += storage.whole_elements * dtype_bytes(unit_.compute);
+  if (in_.device == DeviceKind::cuda) bytes += 2 * unit_.scaled_elements * dtype_bytes(unit_.compute);  // by scales
   Run run = run_of(Kernel::gather_own);
   run.stream = stream;
   in_.writer.run(run, operands, passes(bytes));
@@ -316,15 +323,19 @@ void UnitLowering::reduce() {
   for (const int parameter : unit_.reduce_order) {
     const std::size_t slot = slot_of(parameter);
     Gradient& gradient = gradients_[slot].buffer;
-    if (gradient.held) pieces_.emplace_back(slot, piece_of(slot, std::move(gradient)));
+    if (!gradient.held) continue;
+    const bool is_coded = unit_.sends_fp8_gradients && unit_.parameters[slot].has_fp8_gradient;
+    is_coded ? sent_.emplace_back(slot, codes_of(slot, std::move(gradient)))
+             : pieces_.emplace_back(slot, piece_of(slot, std::move(gradient)));
   }
-  if (pieces_.empty()) return;
-  reducing_ = start_reduction();
+  if (!sent_.empty()) start_exchange();
+  if (!pieces_.empty()) reducing_ = start_reduction();
 }
 
 void UnitLowering::finish() {
   const bool leaves = in_.host.offload().gradients;
   if (leaves) in_.host.land();
+  if (!sent_.empty()) add_exchanged();
   if (!pieces_.empty()) add_pieces();
   if (leaves && gradient_shard_) leave();
 }
@@ -338,10 +349,13 @@ void UnitLowering::add_pieces() {
 }
 
 void UnitLowering::update(const Held& divisor, const Held& found_inf) {
-  const Held gradient = readable_gradient();
+  Held gradient = readable_gradient();
   if (!gradient) return;
-  run_update(shards_.front(), gradient, divisor, found_inf, Stream::compute);
+  const Held numbers = numbers_to_update();
+  run_update(numbers ? numbers : shards_.front(), gradient, divisor, found_inf, Stream::compute);
   drop_gradients();
+  gradient.reset();
+  if (numbers) keep_numbers(numbers);
 }
 
 void UnitLowering::drop_gradients() {

@@ -165,9 +165,18 @@ class UnitLowering {
   Work passes(Bytes bytes) const;
   /// Adds this rank's rows of a whole gradient to the gradient shard.
   void add_rows(Kernel kernel, std::size_t slot, const Held& gradient, Dtype dtype);
+  // program/lowering/unit_scaled.cpp
+  /// All that is trained as numbers that an update reads and writes, where the shard has matrices with scales.
+  Held numbers_to_update();
+  void keep_numbers(const Held& numbers);
   // program/lowering/unit_fp8_gradients.cpp
   void make_gradient_codes();
   void add_fp8_rows(std::size_t slot, const Held& gradient, Dtype dtype);
+  /// A whole gradient as codes for the ranks that keep it.
+  Held codes_of(std::size_t slot, Gradient gradient);
+  void start_exchange();
+  void add_exchanged();
+  Held fp8_scratch(std::int64_t elements) const;
   void wait_for(int& token);
 
   Run run_of(Kernel kernel, int parameter = -1) const {
@@ -179,9 +188,13 @@ class UnitLowering {
   int number_;
   const UnitViews::Numbers& views_;
   std::vector<Held> shards_;  // by storage
+  Held scales_;               // of the first one's parameters
   Held gathered_, kept_slice_, gradient_shard_;
   Held gradient_codes_, gradient_scales_;  // of gradients that are kept in FP8
   Held codes_of_replicas_, scales_of_replicas_;
+  std::vector<std::pair<std::size_t, Held>> sent_;  // codes of the parameter at a place, for all ranks
+  std::vector<Held> received_;                      // all ranks' for this one, in the same order
+  Held sent_scales_, received_scales_;
   // In host memory: the trained part of the first shard where that itself stays on the card, and gradients.
   Held master_, host_gradient_;
   Held codes_, plain_;           // on the card, where the first shard is in host memory for its codes
@@ -194,7 +207,7 @@ class UnitLowering {
   std::vector<std::pair<std::size_t, Held>> pieces_;  // of the parameter at a place: being reduced
   // Of all parameters, in the compute dtype: whole, and what a rank, or a rank of its group, has of them.
   Bytes padded_bytes_, shard_bytes_, kept_bytes_;
-  int gathering_ = -1, reducing_ = -1, summing_ = -1;  // tokens; -1: nothing is under way
+  int gathering_ = -1, reducing_ = -1, summing_ = -1, exchanging_ = -1;  // tokens; -1: nothing is under way
 };
 
 }  // namespace vramfit::program

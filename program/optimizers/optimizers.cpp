@@ -70,7 +70,7 @@ StatePart saved_part_of(const OptimizerState& state, const Unit& unit, std::size
 
 UnitUpdate update_of(const Unit& unit, const Precision& precision, DeviceKind device, KernelSource kernels) {
   UnitUpdate update{.elements = unit.trainable_elements,
-                    .storage = unit.storages.front().dtype,
+                    .storage = unit.gradient,
                     .gradient = unit.gradient,
                     .state = precision.state,
                     .device = device,

@@ -15,6 +15,7 @@
 #include "program/stages/offload.h"
 #include "program/stages/optimizer_in_backward.h"
 #include "program/stages/own_kernels.h"
+#include "program/stages/scaled_masters.h"
 
 namespace vramfit {
 
@@ -126,6 +127,7 @@ void require_own(const Job& job, const Cluster& cluster) {
   require_offload(job);
   require_optimizer_in_backward(job);
   require_fp8_gradients(job);
+  require_scaled_masters(job);
   require_gpus_for_own_kernels(job, cluster);
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");

@@ -28,6 +28,10 @@ struct Fp8GradientScratch {
 
 /// Of adding a gradient of `dtype` to codes: once to find the largest sum, once to round all of them.
 Work work_of_fp8_addition(std::int64_t elements, Dtype dtype, DeviceKind device);
+/// Of making codes of a whole gradient of `dtype`, `shards` parts of `elements` each; and of adding all ranks' codes of
+/// a part to those that are there.
+Work work_of_fp8_coding(std::int64_t elements, std::int64_t shards, Dtype dtype, DeviceKind device);
+Work work_of_fp8_parts(std::int64_t elements, std::int64_t shards, DeviceKind device);
 /// Of the sum of all replicas' codes.
 Work work_of_fp8_sum(const Unit& unit, std::int64_t replicas, DeviceKind device);
 /// Of making numbers of all of a unit's gradients.

@@ -172,19 +172,34 @@ void quantize(const Graph& graph, const Job& job, std::vector<HeldParameter>& he
 }
 
 /// MS-AMP replaces all linears of a model; here, embeddings and head are no part of it, as with FP8 products.
-void keep_gradients_in_fp8(const Graph& graph, const Job& job, std::vector<HeldParameter>& held) {
-  if (!job.gradient_dtype) return;
+template <typename Change>
+void change_trained_matrices(const Graph& graph, std::vector<HeldParameter>& held, std::string_view flag,
+                             const Change& change) {
   bool any = false;
   for (const Segment& segment : graph.segments) {
     if (segment.role != SegmentRole::block) continue;
     for (const Op& op : segment.ops) {
       if (!op_row(op.kind).quantizes_weight) continue;
       HeldParameter& weight = held[static_cast<std::size_t>(op.parameters.front().parameter)];
-      weight.has_fp8_gradient = weight.trainable;
-      any = any || weight.trainable;
+      if (!weight.trainable) continue;
+      change(weight);
+      any = true;
     }
   }
-  if (!any) throw Conflict("--gradient-dtype fp8: no matrix of a layer is trained; leave it out");
+  if (!any) throw Conflict(fmt::format("{}: no matrix of a layer is trained; leave it out", flag));
+}
+
+void keep_matrices_in_few_bits(const Graph& graph, const Job& job, std::vector<HeldParameter>& held) {
+  if (job.master_dtype) {
+    change_trained_matrices(graph, held, "--master-dtype fp16", [&](HeldParameter& weight) {
+      weight.dtype = *job.master_dtype;
+      weight.is_scaled = true;
+    });
+  }
+  if (job.gradient_dtype) {
+    change_trained_matrices(graph, held, "--gradient-dtype fp8",
+                            [](HeldParameter& weight) { weight.has_fp8_gradient = true; });
+  }
 }
 
 }  // namespace
@@ -215,7 +230,7 @@ std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
     held.push_back({is_trainable, is_trainable ? job.precision.storage : frozen});
   }
   quantize(graph, job, held);
-  keep_gradients_in_fp8(graph, job, held);
+  keep_matrices_in_few_bits(graph, job, held);
   return held;
 }
 

@@ -23,6 +23,7 @@ struct HeldParameter {
   Dtype dtype = Dtype::f32;                    // uint8 if quantized
   const Quantization* quantization = nullptr;  // a frozen matrix may be
   const Quantization* trained_as = nullptr;    // how the card has a trained matrix whose master is in host memory
+  bool is_scaled = false;                      // --master-dtype fp16: numbers of `dtype`, and a scale
   bool has_fp8_gradient = false;               // --gradient-dtype fp8
 };
 /// By index.

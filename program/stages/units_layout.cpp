@@ -72,10 +72,15 @@ int storage_of(Unit& unit, const UnitParameter& p) {
   // What is frozen isn't kept with what is in host memory.
   const auto first = unit.storages.begin() + (unit.codes_bytes > 0 && !p.trainable ? 1 : 0);
   const auto found = std::find_if(first, unit.storages.end(), [&](const UnitStorage& storage) {
-    return storage.dtype == p.dtype && storage.quantization == p.quantization;
+    return storage.dtype == p.dtype && storage.quantization == p.quantization && storage.is_scaled == p.is_scaled;
   });
   const auto number = static_cast<int>(found - unit.storages.begin());
-  if (found == unit.storages.end()) unit.storages.push_back({.dtype = p.dtype, .quantization = p.quantization});
+  if (found == unit.storages.end()) {
+    unit.storages.push_back({.dtype = p.dtype,
+                             .quantization = p.quantization,
+                             .is_scaled = p.is_scaled,
+                             .first = p.trainable ? unit.trainable_elements : 0});
+  }
   return number;
 }
 
@@ -84,14 +89,17 @@ void hold(UnitParameter& p, const HeldParameter& held) {
   p.dtype = held.dtype;
   p.quantization = held.quantization;
   p.trained_as = held.trained_as;
+  p.is_scaled = held.is_scaled;
   p.has_fp8_gradient = held.has_fp8_gradient;
   p.stored_elements = p.quantization == nullptr ? p.shard_elements
                                                 : quantized_bytes(*p.quantization, p.rows_per_rank, p.row_elements).n;
 }
 
-/// Trained parameters come first, and of those the ones that are codes on the card, or whose gradients are codes. No
-/// job has both.
-int place_of(const UnitParameter& p) { return p.trained_as != nullptr || p.has_fp8_gradient ? 0 : p.trainable ? 1 : 2; }
+/// Trained parameters come first, and of those the matrices that have another form, or whose gradients have. All of a
+/// unit's trained matrices do, or none.
+int place_of(const UnitParameter& p) {
+  return p.trained_as != nullptr || p.is_scaled || p.has_fp8_gradient ? 0 : p.trainable ? 1 : 2;
+}
 
 /// The card's codes of a trained matrix, of which the first storage has `stored` elements so far.
 void add_codes(Unit& unit, UnitParameter& p, std::int64_t stored) {
@@ -109,19 +117,23 @@ void assign_offsets(Unit& unit, std::int64_t block, std::int64_t shards) {
   for (UnitParameter& p : unit.parameters) {
     p.storage = storage_of(unit, p);
     UnitStorage& storage = unit.storages[static_cast<std::size_t>(p.storage)];
-    std::int64_t& stored = storage.elements;
     p.gathered_offset = unit.gathered_elements;
-    p.shard_offset = stored;
+    p.shard_offset = checked_add(storage.first, storage.elements);
     p.kept_offset = unit.kept_elements;
     const std::int64_t least = p.trainable ? block : 1;
     unit.gathered_elements =
         checked_add(unit.gathered_elements, align_elements(p.padded_elements, unit.compute, shards == 1 ? least : 1));
-    stored = checked_add(stored, align_elements(p.stored_elements, p.dtype, least));
+    const std::int64_t stored = checked_add(p.shard_offset, align_elements(p.stored_elements, p.dtype, least));
+    storage.elements = stored - storage.first;
     const Dtype dtype = p.quantization == nullptr ? p.dtype : unit.compute;
     storage.whole_elements = checked_add(storage.whole_elements, align_elements(p.shard_elements, dtype));
     unit.kept_elements = checked_add(unit.kept_elements, align_elements(p.kept_elements, unit.compute));
     if (p.trainable) unit.trainable_elements = stored;
     if (p.trained_as != nullptr) add_codes(unit, p, stored);
+    if (p.is_scaled) {
+      unit.scaled_elements = stored;
+      ++unit.scales;
+    }
     if (p.has_fp8_gradient) {
       unit.fp8_gradient_elements = stored;
       ++unit.fp8_gradients;
@@ -150,7 +162,7 @@ void add_unique(std::vector<int>& list, int item) {
 Bytes shard_bytes(const Unit& unit) {
   Bytes bytes;
   for (const UnitStorage& storage : unit.storages) bytes += storage.elements * dtype_bytes(storage.dtype);
-  return bytes;
+  return bytes + unit.scales * dtype_bytes(Dtype::f32);
 }
 
 Bytes card_bytes(const Unit& unit) {
@@ -206,7 +218,9 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   for (Unit& unit : layout.units) {
     assign_offsets(unit, block, layout.shards);
     unit.reduce_order = largest_first(unit.parameters);
-    const bool is_in_compute_dtype = unit.storages.size() == 1 && unit.storages.front().dtype == unit.compute;
+    unit.sends_fp8_gradients = job.sends_fp8_gradients && unit.fp8_gradients > 0;
+    const bool is_in_compute_dtype =
+        unit.storages.size() == 1 && unit.storages.front().dtype == unit.compute && unit.scales == 0;
     unit.gathered_is_shard =
         layout.shards == 1 && is_in_compute_dtype && !offload_of(job).parameters && unit.codes_bytes == 0;
     for (std::size_t slot = 0; slot < unit.parameters.size(); ++slot) {

@@ -21,6 +21,7 @@ struct UnitParameter {
   const Quantization* quantization = nullptr;  // how its codes and scales are stored
   int storage = 0;                             // index in Unit::storages: the one of that dtype or format
   const Quantization* trained_as = nullptr;    // of a trained matrix whose shard is in host memory: the card's codes
+  bool is_scaled = false;                      // a scale for what a rank has of it; its place is that in the unit
   bool has_fp8_gradient = false;               // between reductions; its scale's place is the parameter's in the unit
   std::int64_t rows = 0;                       // dim 0
   std::int64_t row_elements = 0;
@@ -29,8 +30,8 @@ struct UnitParameter {
   std::int64_t stored_elements = 0;  // of `dtype`: shard_elements, or bytes of codes and scales
   std::int64_t padded_elements = 0;  // shard_elements * shards
   std::int64_t gathered_offset = 0;  // elements of compute dtype from the unit's start; 512-byte aligned
-  std::int64_t shard_offset = 0;     // elements from its storage's start, 512-byte aligned in the storage's dtype; of a
-                                     // trainable one also from the gradient shard's and the states' starts
+  std::int64_t shard_offset = 0;     // elements from its storage's start (UnitStorage::first), 512-byte aligned in the
+                                     // storage's dtype; of a trainable one from the gradients' and the states' starts
   std::int64_t kept_elements = 0;    // padded_elements / UnitLayout::reshard_ranks
   std::int64_t kept_offset = 0;      // elements of compute dtype from the kept slice's start, 512-byte aligned
   std::int64_t codes_offset = 0;     // with trained_as: bytes from the start of the card's codes, 512-byte aligned
@@ -46,6 +47,8 @@ inline std::int64_t own_rows(const UnitParameter& p, std::int64_t shard) {
 struct UnitStorage {
   Dtype dtype = Dtype::f32;
   const Quantization* quantization = nullptr;
+  bool is_scaled = false;           // of numbers that have scales beside them
+  std::int64_t first = 0;           // shard_offset of what it begins with: what trained parameters before it take
   std::int64_t elements = 0;        // of `dtype`
   std::int64_t whole_elements = 0;  // of the compute dtype, which a gather makes of them
 };
@@ -59,6 +62,8 @@ inline const Quantization* codes_format(const UnitParameter& p) {
 /// storage; gradients and optimizer states are flat tensors over that prefix of it. Gradients that are kept in FP8 come
 /// first there: codes of one byte in a tensor of their own, each at its parameter's offset, and the gradient shard has
 /// the others.
+/// Trained matrices that have scales are the first storage by themselves, and the other trained parameters begin the
+/// second one; offsets among gradients and states go on from the one to the other.
 /// Where trained matrices are codes on the card, that storage is in host memory and has nothing else; the card has
 /// their codes in a tensor of bytes, and the rest of the storage as it is.
 struct Unit {
@@ -75,6 +80,9 @@ struct Unit {
   std::int64_t trainable_elements = 0;     // of the first storage: the prefix that has gradients and states
   std::int64_t fp8_gradient_elements = 0;  // the prefix of those whose gradients are kept in FP8
   std::int64_t fp8_gradients = 0;          // how many parameters these are, the unit's first ones
+  bool sends_fp8_gradients = false;        // those, to the ranks that keep them
+  std::int64_t scaled_elements = 0;        // the prefix of what is trained that has scales: the first storage
+  std::int64_t scales = 0;                 // how many parameters these are, the unit's first ones
   std::int64_t kept_elements = 0;          // of compute dtype, what a rank keeps of it under --reshard N; 0 without
   bool gathered_is_shard = false;          // one shard, one storage, in the compute dtype: no gather, no copy
   std::int64_t coded_elements = 0;         // of the first storage: the prefix that is codes on the card
@@ -87,6 +95,15 @@ Bytes shard_bytes(const Unit& unit);
 Bytes card_bytes(const Unit& unit);
 /// Of the first storage, what the card has as it is beside the codes of the others.
 inline std::int64_t plain_elements(const Unit& unit) { return unit.storages.front().elements - unit.coded_elements; }
+
+/// Where a parameter begins in its storage.
+inline std::int64_t storage_offset(const Unit& unit, const UnitParameter& p) {
+  return p.shard_offset - unit.storages[static_cast<std::size_t>(p.storage)].first;
+}
+/// What is trained of the storage after the one whose numbers have scales.
+inline std::int64_t trained_beside_scaled(const Unit& unit) { return unit.trainable_elements - unit.scaled_elements; }
+/// Of a parameter's numbers where whole weights are written: as they are updated.
+inline Dtype written_dtype(const Unit& unit, const UnitParameter& p) { return p.is_scaled ? unit.gradient : p.dtype; }
 
 /// Elements of the gradient shard: of all that is trained, but for what is kept in FP8.
 inline std::int64_t gradient_shard_elements(const Unit& unit) {

@@ -16,6 +16,7 @@
 #include "program/stages/fp8_gradients.h"
 #include "program/stages/offload.h"
 #include "program/stages/optimizer_in_backward.h"
+#include "program/stages/scaled_masters.h"
 #include "tests/support/config_file.h"
 
 namespace vramfit {
@@ -70,7 +71,8 @@ const std::vector<Choice>& choices() {
       {"offload",
        {"none", "optimizer", "optimizer+gradients", "params", "activations", "optimizer,activations",
         "params,activations"}},
-      {"gradient_dtype", {"fp8"}}};
+      {"gradient_dtype", {"fp8", "fp8-sent"}},
+      {"master_dtype", {"fp16"}}};
   return kChoices;
 }
 
@@ -79,7 +81,7 @@ std::optional<Job> draw(std::mt19937_64& random, const ModelSpec& spec, const Cl
   for (const Choice& choice : choices()) {
     if (random() % 3 == 0) continue;  // as it is by default
     const std::string_view field = choice.field;
-    if ((field == "freeze" || field == "gradient_dtype") && random() % 3 != 0) continue;
+    if ((field == "freeze" || field == "gradient_dtype" || field == "master_dtype") && random() % 3 != 0) continue;
     const char* value = choice.values[random() % choice.values.size()];
     set_job_field(job, job_field_named(choice.field), value, choice.field);
   }
@@ -93,6 +95,7 @@ std::optional<Job> draw(std::mt19937_64& random, const ModelSpec& spec, const Cl
     require_offload(resolved);
     require_optimizer_in_backward(resolved);
     require_fp8_gradients(resolved);
+    require_scaled_masters(resolved);
     return resolved;
   } catch (const Error&) {
     return std::nullopt;  // a contradiction, or not modelled

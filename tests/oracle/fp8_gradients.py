@@ -1,6 +1,6 @@
 """--gradient-dtype fp8 against PyTorch in fp32: gradients of layers' linears are rounded to e4m3 with a scale for what a rank has of each,
-after every micro-batch, and once more after replicas have added them up (FP8-LM, arXiv:2310.18313, with MS-AMP's scales). SGD updates the
-weights, because AdamW's first steps magnify last bits.
+after every micro-batch, and once more after replicas have added them up (FP8-LM, arXiv:2310.18313, with MS-AMP's scales). With fp8-sent,
+each rank rounds its own gradient of a micro-batch first, part by part for the ranks that keep them. SGD updates the weights, because AdamW's first steps magnify last bits.
 
 A sum that lies on the border of two codes may be rounded the other way on each side, so what is compared is the distance of all of a
 step's gradients, beside that of whole gradients. Each mistake in the reference must be noticed.
@@ -19,6 +19,7 @@ from parts import run_part
 
 HYPER = reference.Hyper(optimizer="sgd", lr=0.05, steps=6)
 FLAGS = ("--gradient-dtype", "fp8")
+SENT = ("--gradient-dtype", "fp8-sent")
 CLOSE = 1e-3   # of norms: ten times what the other rounding of one sum in a thousand comes to, a tenth of FP8's own error at least
 
 
@@ -53,6 +54,20 @@ def gradients_of(model, micro_batches, scale, form):
     return sums, total
 
 
+def gradients_sent(model, micro_batches, scale, form, sent):
+    """The same, of each rank by itself: `form` of the sum of what there is and `sent` of each rank's gradient."""
+    sums, total = {}, 0.0
+    for of_ranks in micro_batches:
+        of_rank = [gradients_of(model, [rows], scale, lambda x: x) for rows in of_ranks]
+        total += sum(loss for _, loss in of_rank)
+        for name in of_rank[0][0]:
+            parts = [gradients[name] for gradients, _ in of_rank]
+            is_coded = is_kept(name, parts[0])
+            added = sum((sent(part) if is_coded else part for part in parts), sums.get(name, torch.zeros(())))
+            sums[name] = form(added) if is_coded else added
+    return sums, total
+
+
 def recipe(case, place, hyper, mistake=""):
     model = reference.build(executor.model_path(case.family), place.state)
     optimizer = reference.OPTIMIZERS[hyper.optimizer](model, hyper, reference.NO_MUTATION)
@@ -66,7 +81,11 @@ def recipe(case, place, hyper, mistake=""):
         rows = case.micro_batch
         own = [[(ids[r * rows : (r + 1) * rows], labels[r * rows : (r + 1) * rows]) for ids, labels in whole] for r in range(case.ranks)] if has_replicas else [whole]
         each = form if mistake not in ("once a step", "whole gradients") else lambda x: x
-        parts = [gradients_of(model, of_rank, scale, each) for of_rank in own]
+        if case.extra == SENT and mistake not in ("sent whole", "whole gradients"):
+            split = [[(ids[r * rows : (r + 1) * rows], labels[r * rows : (r + 1) * rows]) for r in range(case.ranks)] for ids, labels in whole]
+            parts = [gradients_sent(model, split, scale, (lambda x: x) if mistake == "sums not rounded" else form, form)]
+        else:
+            parts = [gradients_of(model, of_rank, scale, each) for of_rank in own]
         gradients = {name: sum(part[name] for part, _ in parts) for name in parts[0][0]}
         if mistake == "once a step" or (has_replicas and mistake not in ("whole gradients", "replicas not rounded")):
             gradients = {name: form(g) if is_kept(name, g) else g for name, g in gradients.items()}
@@ -88,13 +107,14 @@ def distances(ours, theirs, before):
 
 
 CASES = [("llama", 1, {"accumulation": 3}), ("llama", 2, {"accumulation": 2}), ("qwen2", 3, {"checkpointing": "full"}), ("gpt2", 2, {"loss": "chunked:3"}),
-         ("bert", 1, {}), ("phi3", 2, {"sharding": "no-shard", "accumulation": 2}), ("llama", 3, {"sharding": "no-shard"})]
+         ("bert", 1, {}), ("phi3", 2, {"sharding": "no-shard", "accumulation": 2}), ("llama", 3, {"sharding": "no-shard"}),
+         ("llama", 3, {"accumulation": 2, "extra": SENT}), ("gpt2", 2, {"extra": SENT})]
 
 
 def cases():
     ok = True
     for family, ranks, options in CASES:
-        case, place = Case(family, ranks=ranks, extra=FLAGS, **options), Workplace(family)
+        case, place = Case(family, ranks=ranks, **{"extra": FLAGS, **options}), Workplace(family)
         ours, c = place.executor(case, HYPER), Comparison()
         theirs, whole = recipe(case, place, HYPER), recipe(case, place, HYPER, "whole gradients")
         far = distances(ours, whole, place.state)
@@ -105,13 +125,14 @@ def cases():
     return ok
 
 
-MISTAKES = {"whole gradients": {}, "no scales": {}, "e5m2": {}, "once a step": {}, "replicas not rounded": {"sharding": "no-shard"}}
+MISTAKES = {"whole gradients": {}, "no scales": {}, "e5m2": {}, "once a step": {}, "replicas not rounded": {"sharding": "no-shard"},
+            "sent whole": {"extra": SENT}, "sums not rounded": {"extra": SENT}}
 
 
 def mistakes():
     ok = True
     for mistake, options in MISTAKES.items():
-        case, place = Case("llama", ranks=2, accumulation=2, extra=FLAGS, **options), Workplace("llama")
+        case, place = Case("llama", ranks=2, accumulation=2, **{"extra": FLAGS, **options}), Workplace("llama")
         distance = distances(place.executor(case, HYPER), recipe(case, place, HYPER, mistake), place.state)["gradients"]
         print(f"{'ok  ' if distance >= 10 * CLOSE else 'FAIL'} {mistake}: {distance:.2g}", flush=True)
         ok &= distance >= 10 * CLOSE

@@ -13,6 +13,7 @@ import executor
 import reference
 
 FAMILIES = ["llama", "qwen3", "gemma", "gemma2", "gpt2", "bert", "phi3"]
+FLAGS = {"phi3": ("--master-dtype", "fp16")}   # written as the fp32 numbers that they stand for
 LIMIT = 1e-5  # of logits, relative (docs/testing.md)
 
 
@@ -58,7 +59,7 @@ def check(family):
     train = reference.Hyper(steps=3)
     with tempfile.TemporaryDirectory(prefix="vramfit-full-") as directory:
         full = os.path.join(directory, "full")
-        trained = executor.run(executor.Case(family, ranks=2, extra=("--save-full", full)), train, place.data, place.weights, directory)
+        trained = executor.run(executor.Case(family, ranks=2, extra=("--save-full", full, *FLAGS.get(family, ()))), train, place.data, place.weights, directory)
         tensors = load_file(os.path.join(full, "model.safetensors"))
         for name, tensor in trained.parameters.items():
             assert torch.equal(tensors[name], tensor), f"{family}: {name} is not what was trained"

@@ -44,9 +44,9 @@ Bytes bytes_called(const program::Program& program, const std::string& ending) {
   return sum;
 }
 
-std::string refusal_of(const std::string& settings) {
+std::string refusal_of(const std::string& settings, const std::string& dtype = kFp8) {
   try {
-    const testing::ResolvedJob job = job_of("llama/2 2x2 cuda:90:132 " + settings + kFp8);
+    const testing::ResolvedJob job = job_of("llama/2 2x2 cuda:90:132 " + settings + dtype);
     runtime_row(job.job.runtime).require_rules(job.job, job.cluster);
     lay_out_units(job.graph, job.job);
     return "";
@@ -130,6 +130,32 @@ TEST_CASE("replicas gather their codes, one bucket's at a time") {
   CHECK(gathers == 3);
 }
 
+TEST_CASE("ranks exchange codes of a byte in place of pieces of the reduce dtype") {
+  const std::string line = "llama/2 1x4 cuda:90:132 precision=bf16-mixed";
+  const testing::ResolvedJob job = job_of(line + " gradient_dtype=fp8-sent"), kept = job_of(line + kFp8);
+  const program::Program program = program_of(job);
+  CHECK(program::fault_of(program) == std::nullopt);
+  const Unit layer = unit_called(lay_out_units(job.graph, job.job), "layers.1");
+  std::int64_t matrices = 0, others = 0;
+  for (const UnitParameter& p : layer.parameters) (p.has_fp8_gradient ? matrices : others) += p.padded_elements;
+  int exchanges = 0;
+  for (const program::Instruction& instruction : program.main.instructions) {
+    const auto* start = std::get_if<program::Start>(&instruction);
+    if (start == nullptr || start->unit < 0) continue;
+    if (start->collective == program::Collective::all_to_all) {
+      ++exchanges;
+      CHECK(start->bytes == Bytes{matrices + 4 * 4 * layer.fp8_gradients});
+      CHECK(start->axis == program::Axis::shard);
+    }
+  }
+  CHECK(exchanges == 2);
+  CHECK(bytes_called(program, ": fp8 gradient to send") == Bytes{2 * matrices});
+  CHECK(bytes_called(program, ": fp8 gradient of all ranks") == Bytes{2 * matrices});
+  const Bytes pieces = bytes_called(program, ": reduce piece"),
+              whole = bytes_called(program_of(kept), ": reduce piece");
+  CHECK(whole - pieces == Bytes{2 * 4 * matrices});
+}
+
 TEST_CASE("frozen matrices have no gradients to keep; of those that are left, a job needs one") {
   const UnitLayout layout = layout_of(std::string("llama/2 1x1 cpu:1:1 freeze=layers:0") + kFp8);
   CHECK(unit_called(layout, "layers.0").fp8_gradients == 0);
@@ -144,6 +170,9 @@ TEST_CASE("what needs gradients in another form is refused by name, with what wo
   CHECK(names(refusal_of("gradient_mask=keep:0.5"), "--gradient-dtype fp8 with --gradient-mask keep:0.5 ("));
   CHECK(names(refusal_of("offload=optimizer"), "--gradient-dtype fp8 with --offload optimizer ("));
   CHECK(refusal_of("sharding=no-shard").empty());
+  CHECK(names(refusal_of("sharding=no-shard gradient_dtype=fp8-sent", ""),
+              "--gradient-dtype fp8-sent with --sharding no-shard"));
+  CHECK(refusal_of("sharding=hybrid-shard gradient_dtype=fp8-sent", "").empty());
   CHECK(names(refusal_of("runtime=pytorch-fsdp2 modeling=torchtitan"), "--gradient-dtype fp8"));
 }
 

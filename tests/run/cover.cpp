@@ -27,7 +27,8 @@ struct Axis {
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kReduce = 6, kLossScale = 8,
                       kAccumulation = 10, kFreeze = 13, kGradientMask = 14, kLoad = 22, kOptimizer = 23, kOffload = 25,
-                      kMethod = 26, kDropout = 27, kQuantization = 28, kInBackward = 29, kGradientDtype = 32;
+                      kMethod = 26, kDropout = 27, kQuantization = 28, kInBackward = 29, kGradientDtype = 32,
+                      kMasterDtype = 33;
 
 const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
                                            "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -66,7 +67,8 @@ std::vector<Axis> axes() {
           {"--optimizer-in-backward", {"off", "on"}},
           {"--label-smoothing", {"0", "0.1"}},
           {"--z-loss", {"0", "1e-4"}},
-          {"--gradient-dtype", {"", "fp8"}}};
+          {"--gradient-dtype", {"", "fp8", "fp8-sent"}},
+          {"--master-dtype", {"", "fp16"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
@@ -146,6 +148,15 @@ bool can_keep_fp8_gradients(const std::string& method, const std::string& gradie
   return method == "full" && gradient_mask == "none" && (offload == "none" || offload == "activations");
 }
 
+bool can_send_fp8_gradients(const std::string& gradient_dtype, int ranks, const std::string& sharding) {
+  return gradient_dtype != "fp8-sent" || (sharding != "no-shard" && ranks > (is_hybrid(sharding) ? 2 : 1));
+}
+
+bool can_scale_masters(const std::string& method, const std::string& precision, const std::string& offload,
+                       bool from_rank0) {
+  return method == "full" && precision != "bf16-pure" && (offload == "none" || offload == "activations") && !from_rank0;
+}
+
 bool can_quantize(const Quantized& job, bool from_rank0) {
   if (job.quantization == "none") return true;
   if (from_rank0) return false;
@@ -186,6 +197,10 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (!can_quantize(quantized, from_rank0)) return false;
     const bool can_keep = can_keep_fp8_gradients(value(row, kMethod), value(row, kGradientMask), value(row, kOffload));
     if (!value(row, kGradientDtype).empty() && !can_keep) return false;
+    if (!can_send_fp8_gradients(value(row, kGradientDtype), std::stoi(value(row, kRanks)), sharding)) return false;
+    const bool can_scale =
+        can_scale_masters(value(row, kMethod), value(row, kPrecision), value(row, kOffload), from_rank0);
+    if (!value(row, kMasterDtype).empty() && !can_scale) return false;
     const NeedsAllGradients gradients{value(row, kAccumulation), value(row, kGradientMask), value(row, kOffload),
                                       value(row, kLossScale),    value(row, kPrecision),    value(row, kReduce)};
     if (value(row, kInBackward) == "on" && !can_update_in_backward(gradients)) return false;

@@ -47,6 +47,11 @@ bool can_adapt(const std::string& method, const std::string& dropout, const std:
                const std::string& freeze);
 /// Whether a job has gradients that --gradient-dtype fp8 keeps, and nothing that needs them in another form.
 bool can_keep_fp8_gradients(const std::string& method, const std::string& gradient_mask, const std::string& offload);
+/// Whether a job that is to send them has ranks to send them to.
+bool can_send_fp8_gradients(const std::string& gradient_dtype, int ranks, const std::string& sharding);
+/// Whether a job trains matrices that --master-dtype fp16 keeps, and nothing needs them in another form.
+bool can_scale_masters(const std::string& method, const std::string& precision, const std::string& offload,
+                       bool from_rank0);
 /// Adds a flag and its value, or what kDora stands for; of no value, nothing.
 void add_flag(std::vector<std::string>& flags, const std::string& flag, const std::string& value);
 

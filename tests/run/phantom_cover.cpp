@@ -25,7 +25,7 @@ constexpr const char* kPaged = ":paged";
 constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
                       kPrecision = 7, kAttention = 8, kAccumulation = 12, kLoad = 21, kReduce = 22, kLossScale = 24,
                       kClip = 25, kFreeze = 26, kGradientMask = 27, kOptimizer = 28, kOffload = 29, kMethod = 30,
-                      kDropout = 31, kQuantization = 32, kInBackward = 33, kGradientDtype = 36;
+                      kDropout = 31, kQuantization = 32, kInBackward = 33, kGradientDtype = 36, kMasterDtype = 37;
 
 /// All optimizers, and paged those whose states may be in managed memory.
 std::vector<std::string> forms_of_optimizers() {
@@ -76,7 +76,8 @@ std::vector<Axis> axes() {
           {"--optimizer-in-backward", {"off", "on"}},
           {"--label-smoothing", {"0", "0.1"}},
           {"--z-loss", {"0", "1e-4"}},
-          {"--gradient-dtype", {"", "fp8"}}};
+          {"--gradient-dtype", {"", "fp8", "fp8-sent"}},
+          {"--master-dtype", {"", "fp16"}}};
 }
 
 /// What the job's own checks refuse by name is not drawn.
@@ -100,6 +101,9 @@ bool is_allowed(const std::vector<std::string>& row) {
   if (!can_quantize({row[kQuantization], row[kMethod], row[kFreeze], row[kOffload]}, from_rank0)) return false;
   const bool can_keep = can_keep_fp8_gradients(row[kMethod], row[kGradientMask], row[kOffload]);
   if (!row[kGradientDtype].empty() && !can_keep) return false;
+  if (!can_send_fp8_gradients(row[kGradientDtype], std::stoi(row[kRanks]), row[kSharding])) return false;
+  const bool can_scale = can_scale_masters(row[kMethod], row[kPrecision], row[kOffload], from_rank0);
+  if (!row[kMasterDtype].empty() && !can_scale) return false;
   const NeedsAllGradients gradients{row[kAccumulation], row[kGradientMask], row[kOffload],
                                     row[kLossScale],    row[kPrecision],    row[kReduce]};
   const bool can_update_early = row[kClip] == "0" && can_update_in_backward(gradients);

@@ -40,6 +40,7 @@ class Resume(unittest.TestCase):
                                                                                          "--mesh", "replicate=2,shard=2")),
                   ("llama", 2, ("--freeze", "layers:0", "--quantization", "nf4")),
                   ("llama", 2, ("--optimizer", "adamw-fp8", "--sharding", "full-shard")),
+                  ("llama", 2, ("--master-dtype", "fp16", "--sharding", "full-shard", "--gradient-dtype", "fp8", "--optimizer", "adamw-fp8")),
                   ("llama", 2, ("--optimizer", "adafactor", "--sharding", "full-shard")),
                   ("llama", 2, ("--precision", "bf16-pure", "--state-dtype", "fp32"))]
         for family, ranks, job in worlds:
@@ -74,15 +75,16 @@ class Resume(unittest.TestCase):
                 fresh = place.run(ranks=elsewhere)   # the comparison can fail: a run that resumed nothing has other losses
                 self.assertGreater(relative(fresh.losses[:4], whole.losses[2:]), 1e-4)
 
-    def test_averages_of_rows_and_columns_go_on_in_another_world(self):
+    def test_averages_of_rows_and_columns_and_scales_of_rows_go_on_in_another_world(self):
         place = Workplace("llama")
-        job = ("--optimizer", "adafactor")
-        whole, saved = self.interrupted(place, 2, (*job, "--sharding", "full-shard"))
-        for ranks, sharding in [(4, "full-shard"), (1, "no-shard")]:
-            with self.subTest(ranks=ranks):
-                rest = place.run("--resume", saved, ranks=ranks, job=(*job, "--sharding", sharding))
-                self.assertEqual(rest.code, 0, rest.errors)
-                self.assertLess(relative(rest.losses, whole.losses[2:]), 1e-6)
+        # A weight on the border of two fp16 numbers may have the other one in another world.
+        for job, most in [(("--optimizer", "adafactor"), 1e-6), (("--master-dtype", "fp16"), 1e-5)]:
+            whole, saved = self.interrupted(place, 2, (*job, "--sharding", "full-shard"))
+            for ranks, sharding in [(4, "full-shard"), (1, "no-shard")]:
+                with self.subTest(job=job, ranks=ranks):
+                    rest = place.run("--resume", saved, ranks=ranks, job=(*job, "--sharding", sharding))
+                    self.assertEqual(rest.code, 0, rest.errors)
+                    self.assertLess(relative(rest.losses, whole.losses[2:]), most)
 
     def test_states_in_blocks_need_as_many_shards_as_in_the_run_that_saved(self):
         place = Workplace("llama")

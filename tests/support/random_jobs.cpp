@@ -71,7 +71,8 @@ const std::vector<Choice> kOwn{
     {"optimizer_in_backward", {"off", "on"}},
     {"label_smoothing", {"0", "0.1"}},
     {"z_loss", {"0", "1e-4"}},
-    {"gradient_dtype", {"fp8"}},
+    {"gradient_dtype", {"fp8", "fp8-sent"}},
+    {"master_dtype", {"fp16"}},
 };
 
 const std::vector<Choice> kTorch{

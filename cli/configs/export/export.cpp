@@ -50,6 +50,7 @@ constexpr std::array kCommon{
     FieldRow{"compile", Carried::marked, "off", "turn torch.compile on in the tool"},
     FieldRow{"load", Carried::marked, "each", "the tool decides how weights are loaded"},
     FieldRow{"optimizer_in_backward", Carried::refused, "off", kNoSuch},
+    FieldRow{"master_dtype", Carried::refused, "", kNoSuch},
     FieldRow{"gradient_dtype", Carried::refused, "", kNoSuch},
     FieldRow{"label_smoothing", Carried::refused, "", "set it in the script"},
     FieldRow{"z_loss", Carried::refused, "", kNoSuch},

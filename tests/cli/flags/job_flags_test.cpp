@@ -76,6 +76,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"kernels", "vramfit"},
     {"allocator", "expandable_segments=True,max_split_size_mb=64"},
     {"freeze", "*.norm.*,lm_head"},
+    {"master_dtype", "fp16"},
     {"gradient_dtype", "fp8"},
     {"frozen_dtype", "bf16"},
     {"quantization", "nf4-double"},

@@ -97,6 +97,8 @@ TEST_CASE("the bound is within a thousandth of the time where units are layers o
            {{"reshard", "2"}, {"prefetch", "backward=none,forward=1"}, {"grad_accum", "2"}},
            {{"wrap", "layers:2"}},
            {{"gradient_dtype", "fp8"}, {"grad_accum", "3"}},
+           {{"master_dtype", "fp16"}},
+           {{"gradient_dtype", "fp8-sent"}, {"grad_accum", "2"}},
            {{"wrap", "layers:5"}, {"checkpointing", "every:3"}, {"prefetch", "backward=pre,forward=2"}},
            {{"wrap", "layers:3"}, {"reshard", "2"}, {"checkpointing", "full"}, {"grad_accum", "2"}},
            {{"wrap", "layers:4"}, {"sharding", "shard-grad-op"}, {"freeze", "layers:0-5"}, {"grad_accum", "3"}}}) {

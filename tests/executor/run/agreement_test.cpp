@@ -115,6 +115,7 @@ constexpr std::array kFields{
     FieldRow{"kernels", "vramfit", false},
     FieldRow{"allocator", "native", false},
     FieldRow{"freeze", "*norm*", true},
+    FieldRow{"master_dtype", "fp16", true},
     FieldRow{"gradient_dtype", "fp8", true},
     FieldRow{"frozen_dtype", "fp16", true},
     FieldRow{"quantization", "nf4", true},

@@ -45,13 +45,13 @@ Job job_with(const std::string& sharding, int ranks, const std::vector<std::pair
 }
 
 /// Losses differ from those with whole gradients, but by little: in small steps, in which a difference doesn't grow.
-void check_trains(Job job) {
+void check_trains(Job job, const char* dtype = "fp8") {
   constexpr int kSteps = 3;
   TrainOptions options = testing::options_of(kSteps);
   options.optimizer.learning_rate = 1e-3;
   CAPTURE(job_as_flags(job, Job{}));
   const testing::Trained whole = testing::train(job, kSteps, options);
-  job.gradient_dtype = Dtype::f8_e4m3;
+  job_field_named("gradient_dtype").set(job, dtype);
   const testing::Trained kept = testing::train(job, kSteps, options);
   CHECK(kept.norms != whole.norms);
   CHECK(kept.losses.front() == whole.losses.front());
@@ -79,6 +79,31 @@ TEST_CASE("each addition is rounded once, with the scale of the largest sum") {
       CHECK(at::equal(by_loop.codes, by_calls.codes));
       CHECK(at::equal(by_loop.scale, by_calls.scale));
     }
+  }
+}
+
+TEST_CASE("parts for each rank have a scale of their own, and those of all ranks are added and rounded once") {
+  constexpr std::int64_t kEach = 700, kRanks = 3;
+  at::manual_seed(3);
+  const at::Tensor gradient = random(kEach * kRanks), list = at::zeros({kRanks, 2});
+  const at::Tensor scales = list.narrow(1, 1, 1);
+  at::Tensor sum;
+  for (const bool by_calls : {false, true}) {
+    const at::Tensor scratch = at::full({Fp8GradientScratch{kEach}.size()}, std::nan(""), at::kFloat);
+    const at::Tensor codes = at::zeros({kEach * kRanks}, at::kByte);
+    by_calls ? code_fp8_gradient_by_calls(gradient, codes, scales, scratch)
+             : code_fp8_gradient_on_cpu(gradient, codes, scales);
+    const at::Tensor parts = codes.view(at::kFloat8_e4m3fn).to(at::kFloat).view({kRanks, kEach}) * scales;
+    Kept kept(kEach);
+    add(kept, random(kEach), false);
+    at::Tensor expected = kept.values();
+    for (std::int64_t rank = 0; rank < kRanks; ++rank) {
+      CHECK(at::equal(parts[rank], rounded(gradient.narrow(0, rank * kEach, kEach))));
+      expected = expected + parts[rank];
+    }
+    const ScaledPart from{codes, scales}, to{kept.codes, kept.scale};
+    by_calls ? add_fp8_parts_by_calls(from, to, scratch) : add_fp8_parts_on_cpu(from, to);
+    CHECK(at::equal(kept.values(), rounded(expected)));
   }
 }
 
@@ -137,6 +162,8 @@ TEST_CASE("training with gradients in FP8 stays near that with whole ones, howev
   check_trains(job_with("full-shard", 2, {{"wrap", "none"}, {"accumulate", "unsharded"}, {"reduce_finish", "end"}}));
   check_trains(job_with("shard-grad-op", 2, {{"precision", "bf16-mixed"}, {"checkpointing", "full"}}));
   check_trains(job_with("full-shard", 1, {{"precision", "bf16-pure"}, {"loss", "chunked:3"}}));
+  check_trains(job_with("full-shard", 2, {{"reduce_finish", "end"}}), "fp8-sent");
+  check_trains(job_with("shard-grad-op", 4, {{"accumulate", "unsharded"}, {"precision", "bf16-mixed"}}), "fp8-sent");
 }
 
 TEST_CASE("a step whose gradients overflow in FP8 is skipped") {

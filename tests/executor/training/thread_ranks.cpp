@@ -114,6 +114,18 @@ class ThreadCollectives final : public Collectives {
     return nullptr;
   }
 
+  Pending all_to_all(Tensors sent, Tensors received) override {
+    circle_.together(rank_, sent, [&](const std::vector<Tensors>& all) {
+      for (int other = 0; other < size(); ++other) {
+        const Tensors& theirs = all[static_cast<std::size_t>(other)];
+        for (std::size_t i = 0; i < sent.size(); ++i) {
+          slice(received[i], other, size()).copy_(slice(theirs[i], rank_, size()));
+        }
+      }
+    });
+    return nullptr;
+  }
+
   Pending all_reduce(Tensors tensors) override {
     const ArenaScope none(nullptr);  // the sums are no part of a program
     Tensors sums;

@@ -1,0 +1,73 @@
+#include "program/stages/scaled_masters.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include <fmt/format.h>
+
+#include "base/conflict.h"
+#include "job/fields/job_fields.h"
+#include "program/stages/adapters.h"
+#include "program/stages/fp8_gradients.h"
+#include "program/stages/offload.h"
+
+namespace vramfit {
+
+std::int64_t scaled_scratch(const Unit& unit) {
+  std::int64_t longest = 0;
+  for (const UnitParameter& p : unit.parameters) {
+    if (p.is_scaled) longest = std::max(longest, p.shard_elements);
+  }
+  return Fp8GradientScratch{longest}.size();
+}
+
+namespace {
+
+/// What is trained beside matrices with scales is copied.
+Bytes copied(const Unit& unit) { return trained_beside_scaled(unit) * (2 * dtype_bytes(unit.gradient)); }
+
+}  // namespace
+
+Work work_of_scaled_reading(const Unit& unit, DeviceKind device) {
+  // Converted, and on GPUs multiplied by each parameter's scale afterwards.
+  const bool is_cpu = device == DeviceKind::cpu;
+  const Bytes made = dtype_bytes(unit.gradient);
+  const Bytes bytes = unit.scaled_elements * (dtype_bytes(Dtype::f16) + (is_cpu ? 1 : 3) * made) + copied(unit);
+  return {.launches = unit.scales * (is_cpu ? 1 : 2) + (trained_beside_scaled(unit) > 0 ? 1 : 0),
+          .bytes = static_cast<double>(bytes.n)};
+}
+
+Work work_of_scaled_rounding(const Unit& unit, DeviceKind device) {
+  const std::int64_t others = trained_beside_scaled(unit) > 0 ? 1 : 0;
+  const Bytes read_twice = 2 * dtype_bytes(unit.gradient), written = dtype_bytes(Dtype::f16);
+  if (device == DeviceKind::cpu) {
+    const Bytes bytes = unit.scaled_elements * (read_twice + written) + copied(unit);
+    return {.launches = 2 * unit.scales + others, .bytes = static_cast<double>(bytes.n)};
+  }
+  constexpr std::int64_t kOnce = 7, kOfChunk = 9;  // launches
+  constexpr Bytes kFp32{32};                       // that LibTorch's calls move of an element between them
+  const std::int64_t chunks = unit.scales + unit.scaled_elements / kBlockStatesChunk;
+  const Bytes bytes = unit.scaled_elements * (read_twice + written + kFp32) + copied(unit);
+  return {.launches = kOnce * unit.scales + kOfChunk * chunks + others, .bytes = static_cast<double>(bytes.n)};
+}
+
+void require_scaled_masters(const Job& job) {
+  if (!job.master_dtype) return;
+  const auto refuse = [&](std::string_view field, std::string_view why) {
+    const JobField& row = job_field_named(field);
+    throw Excluded(fmt::format("--master-dtype fp16 with {} {} ({})", flag_of(row), row.get(job), why));
+  };
+  if (job.precision.storage != Dtype::f32) {
+    refuse("storage_dtype", "an update works on fp32 numbers that are made of the masters; use --storage-dtype fp32");
+  }
+  if (has_adapters(job) && job.freeze.empty()) {
+    refuse("method", "adapters alone are trained, and no matrix of a layer; use --method full, or leave it out");
+  }
+  const Offload offload = offload_of(job);
+  if (offload.states || offload.parameters) {
+    refuse("offload", "an update makes the masters anew on the card; use --offload none or activations");
+  }
+  if (job.load != Load::each) refuse("load", "rank 0 would send numbers whose scales it lacks; use --load each");
+}
+
+}  // namespace vramfit
