@@ -100,8 +100,8 @@ std::string model_lines(ExportWriter& writer) {
                                               : "",
                                  builder.substr(dot + 1));
   if (!is_lora) return text;
-  if (is_quantized ? !writer.is("quantization", "nf4") : !writer.value("quantization").empty()) {
-    writer.refuse("quantization", "torchtune's QLoRA has NF4 without nested scales");
+  if (is_quantized ? !writer.is("quantization", "nf4-double") : !writer.value("quantization").empty()) {
+    writer.refuse("quantization", "torchtune's QLoRA has NF4 with quantized scales: nf4-double");
   }
   const Job& job = writer.plan().job;
   if (job.frozen_dtype && *job.frozen_dtype != job.precision.storage) {

@@ -125,6 +125,13 @@ void read_cpu_offload(const Setting& setting, Draft& draft) {
 void read_dataset(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
+void read_clipping(const Setting& setting, Draft& draft) {
+  if (setting.node->is_null()) {
+    draft.ignore(setting, "gradients are clipped in an estimate; give --no-clip");
+  } else {
+    draft.understand(setting, "gradients are clipped in an estimate");
+  }
+}
 void read_reshard(const Setting& setting, Draft& draft) {
   draft.set("sharding", setting.flag() ? "full-shard" : "shard-grad-op", setting);
 }
@@ -146,6 +153,7 @@ constexpr std::array kKeys{
     KeyRow{"fsdp_reshard_after_forward", read_reshard},
     KeyRow{"data_parallel_replicate_dim", read_replicas},
     KeyRow{"data_parallel_shard_dim", read_shards},
+    KeyRow{"clip_grad_norm", read_clipping},
     KeyRow{"dataset", read_dataset},
 };
 constexpr std::array kOthers{
@@ -166,7 +174,7 @@ constexpr std::array kOthers{
 };
 constexpr std::array kIgnored{
     IgnoredKeys{"no memory depends on it",
-                "output_dir seed shuffle epochs max_steps_per_epoch lr_scheduler clip_grad_norm checkpointer "
+                "output_dir seed shuffle epochs max_steps_per_epoch lr_scheduler checkpointer "
                 "resume_from_checkpoint save_adapter_weights_only cudnn_deterministic_mode collate_fn datasets "
                 "dataset_val run_val_every_n_steps batch_size_val keep_last_n_checkpoints epochs_to_save "
                 "enable_async_checkpointing low_cpu_ram max_seq_length log_level whiten_rewards kl_coeff gamma lmbda "

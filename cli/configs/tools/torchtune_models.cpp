@@ -76,9 +76,14 @@ std::vector<std::string> targets(const Setting& model) {
   return names;
 }
 
-void read_lora(const Setting& model, bool quantized, Draft& draft) {
+/// Of torchao's NF4, scales are quantized, too.
+void read_lora(const Setting& model, bool is_of_qlora, Draft& draft) {
   draft.set(fact::kLora, "on", model);
-  if (quantized) draft.set(fact::kBits, "4", model);
+  const ConfigNode* base = find_in(*model.node, "quantize_base");
+  if (is_of_qlora || (base != nullptr && Setting{model.file, model.key + ".quantize_base", base}.flag())) {
+    draft.set(fact::kBits, "4", model);
+    draft.set(fact::kNested, "on", model);
+  }
   const std::vector<std::string> names = targets(model);
   if (!names.empty()) draft.set("lora_targets", fmt::format("{}", fmt::join(names, ",")), model);
   const auto given = [&](std::string_view key) { return find_in(*model.node, key); };
