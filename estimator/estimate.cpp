@@ -161,8 +161,6 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   }
   if (graph.masked_lm && has_trainer(e.job))
     e.assumptions.emplace_back("AutoModelForMaskedLM, on rows without padding and without token_type_ids");
-  if (e.job.modeling == Modeling::torchtune)
-    e.assumptions.emplace_back("the builder's max_seq_len is --seq-len: its table of rotations grows with it");
   if (e.job.modeling == Modeling::trl_grpo) e.assumptions.emplace_back("no generation; prompts of one token");
   if (has_pairs(e.job)) e.assumptions.emplace_back("a batch of N is N pairs: 2 N full rows");
   if (!spec.quantization.empty()) {

@@ -29,7 +29,7 @@ constexpr std::array kRecipes{
     Recipes{"accelerate", "accelerate-fsdp2", "", "", "accelerate-ddp"},
     Recipes{"deepspeed", "deepspeed-zero3", "", ""},
     Recipes{"lightning", "lightning", "", ""},
-    Recipes{"torchtune", "torchtune", "", ""},
+    Recipes{"torchtune", "torchtune", "torchtune", ""},
 };
 
 // Fields whose value is in a recipe, or that say nothing beyond what its choices say.

@@ -1,4 +1,4 @@
-# recipe: full fine-tuning by torchtune's own recipes; with FSDP2 on several GPUs
+# recipe: fine-tuning by torchtune's own recipes; with FSDP2 on several GPUs, with LoRA by --lora-rank
 # libraries: torch>=2.6 torchtune==0.6.1 torchao>=0.9,<0.16
 # launch: python torchrun
 import json
@@ -18,6 +18,7 @@ GRAD_ACCUM = 1  # --grad-accum
 PRECISION = "bf16-pure"  # --precision fp32|bf16-pure
 GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
 OPTIMIZER = "AdamW"  # --optimizer AdamW|Adam|SGD|Adagrad|RMSprop|NAdam|RAdam|AdamW8bit|PagedAdamW|PagedAdamW8bit
+LORA_RANK = 0  # --lora-rank
 STEPS = 3  # --steps
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -53,10 +54,11 @@ def model_config(hugging_face):
     kind, tied = hugging_face["model_type"], hugging_face.get("tie_word_embeddings", False)
     if kind not in FAMILIES or (kind == "mistral" and tied):
         sys.exit(f"this script has no builder of torchtune's for {kind}{' with tied embeddings' if tied else ''} (known: {', '.join(FAMILIES)})")
+    is_older = kind == "llama" and not tied and not is_scaled(hugging_face)
     if hugging_face.get("head_dim") not in (None, hugging_face["hidden_size"] // hugging_face["num_attention_heads"]):
         sys.exit("torchtune's builders have heads of hidden_size / num_attention_heads alone")
     config = {
-        "_component_": FAMILIES[kind][0],
+        "_component_": "torchtune.models.llama3.llama3" if is_older else FAMILIES[kind][0],
         "vocab_size": hugging_face["vocab_size"],
         "num_layers": hugging_face["num_hidden_layers"],
         "num_heads": hugging_face["num_attention_heads"],
@@ -65,10 +67,40 @@ def model_config(hugging_face):
         "intermediate_dim": hugging_face["intermediate_size"],
         "max_seq_len": SEQ_LEN,
     }
-    return config if kind == "mistral" else {**config, "tie_word_embeddings": tied}
+    if kind != "mistral" and not is_older:
+        config["tie_word_embeddings"] = tied
+    return with_adapters(config) if LORA_RANK > 0 else config
+
+
+def is_scaled(hugging_face):
+    """Whether rotations are those of Llama 3.1 and later ones."""
+    rope = hugging_face.get("rope_parameters") or hugging_face.get("rope_scaling") or {}
+    return rope.get("rope_type", rope.get("type")) == "llama3"
+
+
+def with_adapters(config):
+    """The same with LoRA around all linears but the output layer."""
+    package, _, builder = config["_component_"].rpartition(".")
+    return {
+        **config,
+        "_component_": f"{package}.lora_{builder}",
+        "lora_attn_modules": ["q_proj", "k_proj", "v_proj", "output_proj"],
+        "apply_lora_to_mlp": True,
+        "lora_rank": LORA_RANK,
+        "lora_alpha": 16,
+        "lora_dropout": 0.0,
+    }
 
 
 def training_config():
+    """Of all weights; of adapters with what their recipes want beside."""
+    config = common_config()
+    if LORA_RANK > 0:
+        config.lr_scheduler = {"_component_": "torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup", "num_warmup_steps": 100}
+    return config
+
+
+def common_config():
     hugging_face = json.loads(pathlib.Path(MODEL, "config.json").read_text(encoding="utf-8"))
     optimizers = "bitsandbytes.optim" if OPTIMIZER.startswith("Paged") or OPTIMIZER.endswith("8bit") else "torch.optim"
     return OmegaConf.create({
@@ -109,14 +141,15 @@ def training_config():
 
 def main():
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    kind, recipe = ("lora", "LoRAFinetuneRecipe") if LORA_RANK > 0 else ("full", "FullFinetuneRecipe")
     file, name = ("distributed", "Distributed") if several else ("single_device", "SingleDevice")
     recipes = pathlib.Path(torchtune.__file__).parent.parent / "recipes"
-    base = runpy.run_path(str(recipes / f"full_finetune_{file}.py"))[f"FullFinetuneRecipe{name}"]
+    base = runpy.run_path(str(recipes / f"{kind}_finetune_{file}.py"))[recipe + name]
     config = training_config()
     training = base(cfg=config)
     training.setup(cfg=config)
     # To save the trained model, remove these lines.
-    if several:
+    if several and LORA_RANK == 0:
         training._checkpoint_client.save_checkpoint = lambda **_: None
     else:
         training.save_checkpoint = lambda **_: None

@@ -5,6 +5,7 @@
 
 #include "base/index.h"
 #include "program/pytorch/kernels.h"
+#include "program/pytorch/nf4.h"
 #include "program/stages/offload.h"
 
 namespace vramfit::eager {
@@ -21,6 +22,7 @@ bool has(const ShardedParameter& p, Part part, Dtype compute) {
 std::vector<std::int64_t> chunk_bytes(const ParameterGroup& group, Part part, Dtype dtype) {
   std::vector<std::int64_t> bytes;
   for (const ShardedParameter& p : group.parameters) {
+    if (part == Part::all) bytes.insert(bytes.end(), p.scale_bytes.begin(), p.scale_bytes.end());
     if (has(p, part, dtype)) bytes.push_back((p.trained.elements * dtype_bytes(dtype)).n);
   }
   return bytes;
@@ -29,7 +31,9 @@ std::vector<std::int64_t> chunk_bytes(const ParameterGroup& group, Part part, Dt
 /// What copies write.
 Accesses gathered_of(const ParameterGroup& group) {
   Accesses accesses;
-  for (const ShardedParameter& p : group.parameters) accesses.push_back(writes(p.gathered));
+  for (const ShardedParameter& p : group.parameters) {
+    for (const Tensor& part : p.gathered) accesses.push_back(writes(part));
+  }
   return accesses;
 }
 
@@ -49,6 +53,7 @@ Fsdp2::Fsdp2(Torch& torch, const Graph& graph, const Job& job, Stream gathers)
       ranks_(job.mesh.shard),
       replicas_(job.mesh.replicate),
       offloads_(offload_of(job).parameters),
+      has_torchaos_codes_(job.modeling == Modeling::torchtune),
       compute_(job.precision.compute),
       reduce_(job.precision.reduce),
       graph_(graph),
@@ -71,6 +76,8 @@ int Fsdp2::add_group(std::string name, const std::vector<int>& parameters, bool 
   for (const int index : parameters) {
     const Parameter& parameter = graph_.parameters[at(index)];
     const HeldParameter& held = held_[at(index)];
+    Nf4Scales scales;
+    if (held.quantization != nullptr && has_torchaos_codes_) scales = nf4_scales_of_rank(parameter, ranks_);
     const std::int64_t count = whole_elements(index),
                        rows = held.quantization != nullptr ? count : parameter.shape.front();
     const std::int64_t elements = rows == 0 ? 0 : checked_mul(ceil_div(rows, ranks_), count / rows);
@@ -81,11 +88,11 @@ int Fsdp2::add_group(std::string name, const std::vector<int>& parameters, bool 
                                             .exp_avg = {},
                                             .exp_avg_sq = {},
                                             .step = {}},
-                                .gathered = {},
                                 .dtype = held.quantization != nullptr ? compute_ : held.dtype,
                                 .gradient_on_host = {},
                                 .is_trained = held.trainable,
-                                .format = held.quantization});
+                                .format = held.quantization,
+                                .scale_bytes = std::move(scales)});
   }
   groups_.push_back(std::move(group));
   return static_cast<int>(groups_.size()) - 1;
@@ -133,16 +140,17 @@ Accesses Fsdp2::fetched_shards(const ParameterGroup& group, std::vector<Tensor>&
 void Fsdp2::unshard(ParameterGroup& group) {
   if (group.is_prefetched || group.is_gathered) return;
   const Scope scope(torch_.heap(), group.name);
-  const std::int64_t elements = shard_elements(group, Part::all, compute_);
   Heap& heap = torch_.heap();
   std::vector<Tensor> made;
   Accesses copied = offloads_ ? fetched_shards(group, made) : cast_shards(group, made);
+  std::int64_t bytes = 0;
+  for (const std::int64_t chunk : chunk_bytes(group, Part::all, compute_)) bytes += chunk;
   group.all_gathered =
-      heap.make(checked_mul(elements, ranks_), compute_, Category::communication, "all-gather output", gathers_);
+      heap.make(checked_mul(bytes, ranks_), Dtype::u8, Category::communication, "all-gather output", gathers_);
   copied.push_back({group.all_gathered.storage.buffer(), program::How::write_part});
   heap.run("fsdp::all_gather_copy_in", copied, gathers_);
   group.all_gather = heap.start(program::Collective::all_gather, program::Axis::shard, {changes(group.all_gathered)},
-                                gathers_, elements * dtype_bytes(compute_));
+                                gathers_, Bytes{bytes});
   group.is_prefetched = true;
 }
 
@@ -150,9 +158,13 @@ void Fsdp2::copy_out(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   heap.wait(group.all_gather, Stream::compute);
   for (ShardedParameter& p : group.parameters) {
-    p.gathered = heap.make(checked_mul(p.trained.elements, ranks_), compute_, Category::unsharded_parameters,
-                           "gathered " + p.trained.name);
-    torch_.set_parameter(p.trained.parameter, p.gathered, p.is_trained);
+    const auto add = [&](std::int64_t count, Dtype dtype, const char* what) {
+      p.gathered.push_back(
+          heap.make(checked_mul(count, ranks_), dtype, Category::unsharded_parameters, what + p.trained.name));
+    };
+    for (const std::int64_t bytes : p.scale_bytes) add(bytes, Dtype::u8, "gathered scales of ");
+    add(p.trained.elements, compute_, "gathered ");
+    torch_.set_parameter(p.trained.parameter, p.gathered.back(), p.is_trained);
   }
   const Tensor table = heap.make(split_copy_table(chunk_bytes(group, Part::all, compute_), ranks_, torch_.device()).n,
                                  Dtype::u8, Category::temporaries, "copy-out table");
@@ -181,7 +193,7 @@ void Fsdp2::wait_for_unshard(ParameterGroup& group, bool is_forward) {
 }
 
 void Fsdp2::reshard(ParameterGroup& group) {
-  for (ShardedParameter& p : group.parameters) p.gathered = {};
+  for (ShardedParameter& p : group.parameters) p.gathered.clear();
   group.is_gathered = false;
 }
 
@@ -353,12 +365,13 @@ void Fsdp2::zero_gradients() {
 Tensor Fsdp2::move_whole(int g, ShardedParameter& p) {
   const Scope scope(torch_.heap(), groups_[at(g)].name);
   const int index = p.trained.parameter;
-  if (p.format != nullptr) {
-    const std::int64_t elements = element_count(graph_.parameters[at(index)]);
+  const std::int64_t elements = element_count(graph_.parameters[at(index)]);
+  const bool is_nf4 = !p.scale_bytes.empty();  // which becomes one when it is on the card
+  if (p.format != nullptr && !is_nf4) {
     p.scales = torch_.make_quantization_state(index, elements, *p.format, p.trained.name);
   }
-  Tensor whole =
-      torch_.heap().make(whole_elements(index), p.dtype, Category::unsharded_parameters, "whole " + p.trained.name);
+  Tensor whole = torch_.heap().make(is_nf4 ? elements : whole_elements(index), p.dtype, Category::unsharded_parameters,
+                                    "whole " + p.trained.name);
   torch_.heap().run("aten::_to_copy", {writes(whole)}, {.bytes = 0});
   return whole;
 }
@@ -373,6 +386,7 @@ void Fsdp2::load(int g, ShardedParameter& p) {
   const Scope scope(torch_.heap(), groups_[at(g)].name);
   p.trained.value = torch_.heap().make(p.trained.elements, p.dtype, Category::parameters, "shard of " + p.trained.name);
   torch_.heap().run("aten::normal_", {writes(p.trained.value)});
+  if (!p.scale_bytes.empty()) p.scales = make_nf4_scales(torch_, p.scale_bytes, p.trained.name);
   if (!offloads_) return;
   const Tensor on_card =
       std::exchange(p.trained.value, torch_.heap().make_pinned(p.trained.elements, p.dtype, Category::parameters,

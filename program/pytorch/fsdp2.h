@@ -19,13 +19,16 @@ namespace vramfit::eager {
 /// A parameter of a group: whole rows, sharded along dim 0 and padded to equal shards. Trained is rank 0's, the
 /// largest.
 struct ShardedParameter {
-  Trained trained;  // if it is: the optimizer has no other
-  Tensor gathered;
-  Dtype dtype = Dtype::f32;      // of the shard
-  Tensor gradient_on_host = {};  // with offload: what was reduced
+  Trained trained;                    // if it is: the optimizer has no other
+  std::vector<Tensor> gathered = {};  // itself, of an NF4Tensor behind its scales
+  Dtype dtype = Dtype::f32;           // of the shard
+  Tensor gradient_on_host = {};       // with offload: what was reduced
   bool is_trained = true;
   const Quantization* format = nullptr;  // of a matrix in 4 bits: a column of numbers of `dtype`, several codes in each
   std::vector<Tensor> scales = {};       // of such a one: whole on each rank
+  /// Of torchao's NF4Tensor in place of that: bytes of each rank's scales, and of theirs, which are gathered before the
+  /// codes (fsdp_pre_all_gather).
+  std::vector<std::int64_t> scale_bytes = {};
 };
 
 struct ParameterGroup {
@@ -96,7 +99,7 @@ class Fsdp2 {
   Torch& torch_;
   Stream gathers_;
   std::int64_t ranks_, replicas_;
-  bool syncs_gradients_ = true, offloads_;
+  bool syncs_gradients_ = true, offloads_, has_torchaos_codes_;
   Dtype compute_, reduce_;
   const Graph& graph_;
   std::vector<HeldParameter> held_;

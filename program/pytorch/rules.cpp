@@ -161,19 +161,37 @@ void require_loss(const Job& job, Job& modelled) {
 }
 
 void require_torchtune(const Job& job) {
-  if (job.precision.name == "bf16-pure") return;
-  throw NotModelled(
-      fmt::format("--precision {} with --modeling torchtune (its recipes' dtype bf16 is: --precision bf16-pure)",
-                  job_field_named("precision").get(job)));
+  const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
+  if (job.precision.name != "bf16-pure") {
+    throw NotModelled(
+        fmt::format("--precision {} with --modeling torchtune (its recipes' dtype bf16 is: --precision bf16-pure)",
+                    value("precision")));
+  }
+  if (job.method == Method::full) return;
+  if (job.lora.rank_stabilized) refuse_field(job, "rslora");
+  if (job.frozen_dtype && *job.frozen_dtype != job.precision.storage) {
+    throw NotModelled(
+        fmt::format("--frozen-dtype {} with --modeling torchtune (frozen weights have the dtype of the others: "
+                    "--frozen-dtype {})",
+                    value("frozen_dtype"), dtype_name(job.precision.storage)));
+  }
 }
 
 void require_quantization(const Job& job) {
   if (job.quantization == "none") return;
+  const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
+  if (job.modeling == Modeling::torchtune) {
+    if (job.method == Method::qlora && job.quantization == "nf4-double") return;
+    throw NotModelled(
+        fmt::format("--method {} with --quantization {} and --modeling torchtune (its QLoRA has NF4 with scales that "
+                    "are quantized, too: --method qlora --quantization nf4-double)",
+                    value("method"), job.quantization));
+  }
   if (job.method == Method::qlora && is_mixed_in_16_bits(job) && job.quantization.starts_with("nf4")) return;
   throw NotModelled(
       fmt::format("--method {} with --quantization {} and --precision {} (--method qlora with nf4 or nf4-double and "
                   "bf16-mixed or fp16-mixed is)",
-                  job_field_named("method").get(job), job.quantization, job.precision.name));
+                  value("method"), job.quantization, job.precision.name));
 }
 
 namespace {

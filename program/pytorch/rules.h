@@ -22,8 +22,8 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
 /// chunks that no loop makes.
 void require_loss(const Job& job, Job& modelled);
 
-/// Throws NotModelled for what torchtune's recipes for all weights do otherwise than its rules: fp32, in which norms
-/// have a kernel of their own.
+/// Throws NotModelled for what torchtune's recipes do otherwise than their rules: fp32, in which norms have a kernel of
+/// their own; and for adapters that they don't have.
 void require_torchtune(const Job& job);
 
 /// Throws NotModelled for weights of few bits but those of QLoRA in 16-bit precision.

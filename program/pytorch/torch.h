@@ -39,15 +39,12 @@ class Torch final : public Backend {
   Tensor linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias = -1);
   /// addmm(bias, x, parameter) with `parameter` of (inputs, outputs): transformers' Conv1D.
   Tensor conv1d(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias);
-  /// Of matrices in 4 bits: the type of products, and the one that they were quantized from, to which backward
-  /// dequantizes them.
-  struct QuantizedTypes {
-    Dtype compute, original;
-  };
   /// The same with a frozen `parameter` in 4 bits, and a frozen bias, by bitsandbytes' Linear4bit: x is converted to
   /// the type of products, and the result to x's type. Throws NotModelled for fewer than kFewestRowsOf4Bit rows.
   Tensor linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, QuantizedTypes types,
                      int bias = -1);
+  /// The same of torchao's NF4Tensor (nf4.h), without a bias.
+  Tensor linear_nf4(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs);
   /// bmm: for each of `batch` matrices, a of `rows` by `inner` times b of `inner` by `columns`.
   Tensor batched_product(const Tensor& a, const Tensor& b, std::int64_t batch, const WorkShape& shape);
   /// torch.no_grad, from here on or until here: nothing has a place in autograd's graph.
@@ -140,8 +137,8 @@ class Torch final : public Backend {
   /// Which kernel attention takes in `dtype`. Throws NotModelled where there are no rules for it, or where it would
   /// leave `shape` as it is.
   AttentionKernel attention_kernel(const AttentionShape& shape, Dtype dtype, bool has_mask) const;
-  /// cross_entropy: log_softmax and nll_loss.
-  Tensor cross_entropy(const Tensor& logits, const Tensor& labels);
+  /// cross_entropy: log_softmax and nll_loss, both of whose kernels copy labels that lie apart.
+  Tensor cross_entropy(const Tensor& logits, const Tensor& labels, bool do_labels_lie_apart = false);
 
   /// Whether all of a tensor of booleans are true.
   Tensor all_true(const Tensor& flags);
@@ -268,6 +265,7 @@ class Torch final : public Backend {
   std::vector<Tensor> make_quantization_state(int parameter, std::int64_t elements, const Quantization& format,
                                               std::string_view name);
   bool is_quantized(int parameter) const;
+  bool is_trained(int parameter) const { return parameters_.at(static_cast<std::size_t>(parameter)).is_trained; }
   /// Parameters that are views of one flat tensor (split, view). Backward calls `join` with their gradients when all
   /// are there, in this order, and once these are let go of, `accumulate` with what it has made of them. Both on
   /// `stream`.
@@ -306,6 +304,7 @@ class Torch final : public Backend {
     int output = 0;                         // which of that node's outputs it is
   };
   void convert_bias(int parameter, Dtype dtype);
+  Tensor original_of_nf4(int parameter, std::int64_t elements, Dtype dtype);
   Tensor dequantized_scales(int parameter, std::int64_t elements);
   /// A quantized parameter as bitsandbytes hands it to a product.
   Tensor dequantized(int parameter, std::int64_t elements, const Tensor& scales, Dtype dtype);
@@ -340,7 +339,6 @@ class Torch final : public Backend {
   program::Access reads_parameter(int parameter) const;
   Tensor repeated(const Tensor& x, Tensor repeated, std::int64_t times);
   Tensor temporary(std::int64_t elements, Dtype dtype, std::string_view what);
-  bool is_trained(int parameter) const { return parameters_.at(static_cast<std::size_t>(parameter)).is_trained; }
   static Edge edge_to(const Tensor& input);
   Edge edge_to(int parameter, std::int64_t elements) const;
   /// Nothing where it isn't needed.

@@ -81,7 +81,7 @@ std::vector<Tensor> Torch::efficient_forward(const AttentionShape& s, Dtype dtyp
   const std::int64_t heads = checked_mul(s.batch, s.heads);
   std::vector<Tensor> outputs;
   outputs.push_back(value(checked_mul(checked_mul(heads, s.sequence), s.head_dim), dtype, "attention"));
-  const std::int64_t sums_of_rows = has_gradients_ ? checked_mul(heads, round_up(s.sequence, 32)) : 0;
+  const std::int64_t sums_of_rows = s.has_backward ? checked_mul(heads, round_up(s.sequence, 32)) : 0;
   outputs.push_back(value(sums_of_rows, Dtype::f32, "attention lse"));
   const bool is_wide = dtype != Dtype::f32 && s.head_dim > 128;
   const Tensor sums = temporary(is_wide ? outputs.front().elements : 0, Dtype::f32, "attention, added up");
@@ -120,7 +120,7 @@ std::vector<Tensor> Torch::cudnn_forward(const AttentionShape& s, Dtype dtype, A
   Tensor offset = value(1, Dtype::i64, "attention offset");
   std::vector<Tensor> outputs;
   outputs.push_back(value(checked_mul(rows, s.head_dim), dtype, "attention"));
-  outputs.push_back(value(has_gradients_ ? rows : 0, Dtype::f32, "attention lse"));
+  outputs.push_back(value(s.has_backward ? rows : 0, Dtype::f32, "attention lse"));
   outputs.push_back(std::move(seed));
   outputs.push_back(std::move(offset));
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
@@ -212,7 +212,9 @@ Tensor Torch::attention(const Tensor& query, const Tensor& key, const Tensor& va
   if (cache != nullptr && cache->is_recomputing()) {
     outputs = cache->take(Kept::attention);
   } else {
-    outputs = attention_forward(kernel, shape, q.dtype, {reads(q), reads(k), reads(v), reads(numbers)});
+    AttentionShape asked = shape;
+    asked.has_backward = has_gradients_ && wants;
+    outputs = attention_forward(kernel, asked, q.dtype, {reads(q), reads(k), reads(v), reads(numbers)});
     if (cache != nullptr) cache->put(Kept::attention, outputs);
   }
   for (const Tensor& output : outputs) saved.push_back(save(output, wants));

@@ -83,7 +83,8 @@ Tensor Torch::embedding_gradient(const Tensor& gradient, const Tensor& read, std
 }
 
 /// Autocast leaves log_softmax as it is, which cross_entropy asks for a type, and computes nll_loss in fp32.
-Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels) {
+Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels, bool do_labels_lie_apart) {
+  const std::int64_t copied = do_labels_lie_apart ? labels.elements : 0;
   Tensor log_probabilities = computed("aten::_log_softmax", {reads(logits)}, make_like(logits, "log_softmax"));
   std::vector<Saved> result{save(log_probabilities)};
   log_probabilities =
@@ -97,16 +98,19 @@ Tensor Torch::cross_entropy(const Tensor& logits, const Tensor& labels) {
   const Dtype dtype = log_probabilities.dtype;
   Tensor loss = value(1, dtype, "loss");
   const Tensor weight = value(1, dtype, "loss weight");
+  Tensor in_order = temporary(copied, Dtype::i64, "labels, one after the other");
   heap_.run("aten::nll_loss_forward", {reads(log_probabilities), reads(labels), writes(loss), writes(weight)},
             {.bytes = 2 * heap_.bytes_of({reads(labels)})});  // one number of each row
+  in_order = {};
   saved.push_back(save(weight));
   saved.push_back(save(labels));
-  return record(
-      std::move(loss), {edge_to(log_probabilities)}, std::move(saved),
-      [this, n = logits.elements, dtype](Tensor& g, const std::vector<Tensor>& kept) {
-        return std::vector<Tensor>{computed("aten::nll_loss_backward", {reads(g), reads(kept[2]), reads(kept[1])},
-                                            value(n, dtype, "nll_loss gradient"))};
-      });
+  return record(std::move(loss), {edge_to(log_probabilities)}, std::move(saved),
+                [this, n = logits.elements, dtype, copied](Tensor& g, const std::vector<Tensor>& kept) {
+                  Tensor gradient = value(n, dtype, "nll_loss gradient");
+                  const Tensor labels_in_order = temporary(copied, Dtype::i64, "labels, one after the other");
+                  return std::vector<Tensor>{computed("aten::nll_loss_backward",
+                                                      {reads(g), reads(kept[2]), reads(kept[1])}, std::move(gradient))};
+                });
 }
 
 /// Partial results are booleans, too.

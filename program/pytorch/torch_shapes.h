@@ -17,6 +17,7 @@ struct AttentionShape {
   bool heads_first = false;   // queries and keys lie so in memory; otherwise tokens do
   bool drops = false;         // probabilities, within the kernel
   bool causal = true;         // otherwise queries see all keys
+  bool has_backward = true;   // otherwise some kernels make no sums of rows (sdp_utils.cpp: should_compute_logsumexp)
 };
 
 /// Of a product for each group of rows: all groups have `rows` together; in the product that makes the gradients of all
@@ -24,6 +25,12 @@ struct AttentionShape {
 struct GroupedShape {
   std::int64_t groups = 0, rows = 0, columns = 0, inner = 0;
   bool by_inputs = false;  // the matrices are (inner, columns), as they are multiplied; otherwise (columns, inner)
+};
+
+/// Of matrices in 4 bits: the type of products, and the one that they were quantized from, to which backward
+/// dequantizes them.
+struct QuantizedTypes {
+  Dtype compute, original;
 };
 
 /// Of two types of 16 bits that differ, fp32 (torch.promote_types).

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "program/pytorch/nf4.h"
+
 namespace vramfit::eager {
 
 namespace {
@@ -29,6 +31,7 @@ WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const s
       graph_(graph),
       name_(std::move(name)),
       has_groups_of_trainer_(has_own_groups(job)),
+      has_torchaos_codes_(job.modeling == Modeling::torchtune),
       held_(held_parameters(graph, job)) {
   for (const Module& module : modules) {
     for (const int index : module.all()) {
@@ -50,7 +53,9 @@ void WholeModel::load() {
   const Scope scope(torch_.heap(), name_);
   for (Trained& p : parameters_) {
     if (const Quantization* const format = held(p).quantization; format != nullptr) {
-      for (Tensor& tensor : torch_.make_quantized(p.parameter, p.elements, *format, p.name)) {
+      std::vector<Tensor> made = has_torchaos_codes_ ? make_nf4(torch_, p.parameter, p.elements, p.name)
+                                                     : torch_.make_quantized(p.parameter, p.elements, *format, p.name);
+      for (Tensor& tensor : made) {
         quantized_.push_back(std::move(tensor));
       }
       continue;

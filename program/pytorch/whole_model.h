@@ -37,7 +37,7 @@ class WholeModel : public Wrapper {
   Torch& torch_;
   const Graph& graph_;
   std::string name_;
-  bool has_groups_of_trainer_;
+  bool has_groups_of_trainer_, has_torchaos_codes_;
   std::vector<HeldParameter> held_;
   std::vector<Trained> parameters_;
   std::vector<Tensor> quantized_;

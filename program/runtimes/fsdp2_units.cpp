@@ -39,6 +39,20 @@ void order_by_modules(std::vector<int>& parameters, const Graph& graph) {
   }
 }
 
+/// The same of torchtune's LoRALinear, which has weight and bias itself and lora_a and lora_b as modules.
+void order_adapters(std::vector<int>& parameters, const Graph& graph) {
+  const auto is_adapter = [own = adapter_parameters(graph)](int p) { return own[static_cast<std::size_t>(p)]; };
+  const auto module = [&](int p) {
+    const std::string& name = graph.parameters[static_cast<std::size_t>(p)].name;
+    return is_adapter(p) ? adapted_module(name) : module_of(name);
+  };
+  for (auto first = parameters.begin(); first != parameters.end();) {
+    const auto end = std::find_if(first, parameters.end(), [&](int p) { return module(p) != module(*first); });
+    std::stable_partition(first, end, is_adapter);
+    first = end;
+  }
+}
+
 /// Whether the model has no output layer of its own: the last one's parameters end with its norm.
 bool is_tied(const Graph& graph, const std::vector<Module>& modules) {
   return graph.parameters[static_cast<std::size_t>(modules.back().parameters.back())].shape.size() == 1;
@@ -118,7 +132,11 @@ bool block_reshards(const Job& job, bool is_last) {
 
 std::vector<Fsdp2Unit> fsdp2_units(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
   std::vector<Fsdp2Unit> units = units_of(graph, job, modules);
-  for (Fsdp2Unit& unit : units) order_by_modules(unit.parameters, graph);
+  const bool has_loras = has_adapters(job) && job.modeling == Modeling::torchtune;
+  for (Fsdp2Unit& unit : units) {
+    order_by_modules(unit.parameters, graph);
+    if (has_loras) order_adapters(unit.parameters, graph);
+  }
   return units;
 }
 

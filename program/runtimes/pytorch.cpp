@@ -78,7 +78,8 @@ void require(const Job& job, const Cluster& cluster) {
   constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",
                                                       "lora_targets", "rslora",    "frozen_dtype", "quantization"};
   std::span<const std::string_view> honoured;
-  if (uses_accelerate(job) && job.method != Method::full) honoured = kAdapters;
+  const bool adapts = uses_accelerate(job) || job.modeling == Modeling::torchtune;
+  if (adapts && job.method != Method::full) honoured = kAdapters;
   eager::require_rules(job, modelled, cluster, honoured);
   eager::require_quantization(job);
 }

@@ -44,7 +44,7 @@ class Sharded final : public eager::Wrapper {
         graph_(graph),
         is_trainer_(has_trainer(job)),
         is_sent_(uses_accelerate(job) || job.modeling == Modeling::torchtune),
-        moves_units_(is_trainer_ || job.method == Method::qlora),
+        moves_units_(is_trainer_ || (uses_accelerate(job) && job.method == Method::qlora)),
         fsdp_(torch, graph, job) {
     units_ = fsdp2_units(graph, job, modules);
     std::vector<bool> is_taken(graph.parameters.size(), false);
@@ -310,7 +310,7 @@ void require(const Job& job, const Cluster& cluster) {
   eager::require_loss(job, modelled);
   if (uses_accelerate(job)) require_accelerate(job, modelled);
   if (job.modeling == Modeling::torchtune) require_sharded_torchtune(job, modelled);
-  const bool adapts = uses_accelerate(job) && job.method != Method::full;
+  const bool adapts = (uses_accelerate(job) || job.modeling == Modeling::torchtune) && job.method != Method::full;
   eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   eager::require_quantization(job);
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");

@@ -109,17 +109,30 @@ class TorchtuneLoop final : public Loop {
     return lengths;
   }
 
-  /// chunked_output: the output layer on parts of each row, which lie apart where there are several rows.
+  /// Whether a part of each row, of `length` tokens, is no matrix whose rows are equally far apart.
+  bool lies_apart(std::int64_t length) const {
+    return parts_.job.micro_batch > 1 && length > 1 && length < parts_.job.sequence;
+  }
+
+  /// Whether it is one token of each of several rows, which are equally far apart.
+  bool is_column(std::int64_t length) const {
+    return parts_.job.micro_batch > 1 && length == 1 && parts_.job.sequence > 1;
+  }
+
+  /// chunked_output: the output layer on parts of each row. Those that lie apart are copied where its weights are
+  /// trained (ATen/native/LinearAlgebra.cpp: should_fold).
   std::vector<Tensor> output_of(const Tensor& normed) {
     const Scope scope(heap(), "output");
     heap().values = Category::logits_and_loss;
     const Model::OutputLayer by = parts_.model.output_layer();
+    const std::vector<std::int64_t> tokens = lengths();
     std::vector<std::int64_t> sizes;
-    for (const std::int64_t length : lengths()) sizes.push_back(length * parts_.job.micro_batch * by.inputs);
+    for (const std::int64_t length : tokens) sizes.push_back(length * parts_.job.micro_batch * by.inputs);
+    const std::vector<Tensor> inputs = torch().split(normed, sizes);
     std::vector<Tensor> logits;
-    for (const Tensor& part : torch().split(normed, sizes)) {
-      Tensor input = parts_.wrapper.pre_output(part);
-      if (parts_.job.micro_batch > 1 && sizes.size() > 1) input = torch().clone(input);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      Tensor input = parts_.wrapper.pre_output(inputs[i]);
+      if (lies_apart(tokens[i]) && torch().is_trained(by.weights)) input = torch().clone(input);
       logits.push_back(torch().linear(input, by.weights, by.inputs, by.outputs));
       parts_.wrapper.post_output(logits.back());
     }
@@ -131,18 +144,19 @@ class TorchtuneLoop final : public Loop {
   /// CEWithChunkedOutputLoss.forward
   Tensor mean_of(const std::vector<Tensor>& logits, const Tensor& labels) {
     const Tensor count = count_of(labels);
+    const std::vector<std::int64_t> tokens = lengths();
     std::vector<Tensor> targets;
     std::int64_t first = 0;
-    for (const std::int64_t length : lengths()) {
+    for (const std::int64_t length : tokens) {
       const std::int64_t size = length * parts_.job.micro_batch;
-      const bool is_copied = parts_.job.micro_batch > 1 && logits.size() > 1;
-      targets.push_back(is_copied ? numbers("aten::clone", {reads(labels)}, size, Dtype::i64, "labels of a part")
-                                  : heap().narrow(labels, first, size));
+      targets.push_back(lies_apart(length)
+                            ? numbers("aten::clone", {reads(labels)}, size, Dtype::i64, "labels of a part")
+                            : heap().narrow(labels, first, size));
       first += size;
     }
     Tensor total;
     for (std::size_t i = 0; i < logits.size(); ++i) {
-      const Tensor loss = torch().cross_entropy(torch().cast(logits[i], Dtype::f32), targets[i]);
+      const Tensor loss = torch().cross_entropy(torch().cast(logits[i], Dtype::f32), targets[i], is_column(tokens[i]));
       total = i == 0 ? torch().add_scalar(loss) : torch().add_in_place(std::move(total), loss);
     }
     return torch().divide_by(total, count);

@@ -33,7 +33,7 @@ class Adapters {
  private:
   Torch& torch_;
   Dtype dtype_;
-  Torch::QuantizedTypes quantized_;
+  QuantizedTypes quantized_;
   bool drops_;  // what adapters read
   bool need_input_gradients_;
   bool are_used_ = true;

@@ -2,9 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "job/fields/job_fields.h"
 #include "program/pytorch/modelings/segment_reader.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit::eager {
 
@@ -12,9 +18,38 @@ Torchtune::Torchtune(const Graph& graph, const Job& job, Torch& torch)
     : torch_(torch),
       compute_(job.precision.compute),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
+      drops_(job.lora.dropout > 0),
+      is_quantized_(job.method == Method::qlora),
       llama_(llama_graph(graph, job)),
       is_qwen_(llama_.blocks.front().q.bias >= 0) {
   require_builder(job);
+  require_adapters(job);
+  if (has_table_of_each_layer(graph, job)) {
+    for (std::size_t b = 0; b < blocks(); ++b) llama_.blocks[b].rope_table = static_cast<int>(b);
+  }
+  tables_.resize(static_cast<std::size_t>(llama_.blocks.back().rope_table) + 1);
+}
+
+/// lora_attn_modules, of which there is one at least, and apply_lora_to_mlp, both the same in all layers.
+void Torchtune::require_adapters(const Job& job) const {
+  if (!has_adapters(job)) return;
+  if (is_quantized_ && is_qwen_) {
+    throw NotModelled("--method qlora of Qwen2 with --modeling torchtune (it has no builder for it: --method lora is)");
+  }
+  const auto has = [](const LinearParameters& by) { return by.lora_a >= 0; };
+  const auto places = [&](const LlamaBlock& b) {
+    return std::array{has(b.q), has(b.k), has(b.v), has(b.o), has(b.gate), has(b.up), has(b.down)};
+  };
+  const auto first = places(llama_.blocks.front());
+  const bool is_alike = std::ranges::all_of(llama_.blocks, [&](const LlamaBlock& b) { return places(b) == first; });
+  const auto* const attention_end = first.begin() + 4;
+  const bool has_attention = std::any_of(first.begin(), attention_end, std::identity{});
+  const bool is_mlp_alike = std::all_of(attention_end, first.end(), [&](bool it) { return it == first.back(); });
+  if (is_alike && has_attention && is_mlp_alike) return;
+  throw NotModelled(fmt::format(
+      "--lora-targets {} with --modeling torchtune (its builders take some or all of q_proj, k_proj, v_proj "
+      "and o_proj, and all of gate_proj, up_proj and down_proj or none, in all layers)",
+      job_field_named("lora_targets").get(job)));
 }
 
 void Torchtune::require_builder(const Job& job) const {
@@ -51,21 +86,33 @@ std::vector<Module> Torchtune::modules() const {
   return modules;
 }
 
-/// Cosines and sines beside each other; Qwen2's each twice.
+/// Builders of adapters make a table for each layer, but for those of Llama 3.1 to 3.3
+/// (models/*/_component_builders.py). Of Llamas, theirs alone scale rotations or tie weights.
+bool Torchtune::has_table_of_each_layer(const Graph& graph, const Job& job) const {
+  const bool is_llama3_1 = graph.ropes.front().scaling == Rope::Scaling::llama3 || llama_.output == llama_.embedding;
+  return has_adapters(job) && (is_qwen_ || !is_llama3_1);
+}
+
 void Torchtune::load() {
   const Scope scope(torch_.heap(), "rope");
+  for (Table& table : tables_) make(table);
+}
+
+/// Cosines and sines beside each other; Qwen2's each twice.
+void Torchtune::make(Table& table) {
   const auto make = [&](std::int64_t elements, const char* what) {
     return torch_.heap().make(elements, Dtype::f32, Category::workspace, what);
   };
   const std::int64_t pairs = llama_.sizes.head_dim / 2;
   const std::int64_t angles = checked_mul(llama_.sizes.sequence, pairs);
-  frequencies_ = torch_.computed("aten::pow", {}, make(pairs, "theta"));
+  table.frequencies = torch_.computed("aten::pow", {}, make(pairs, "theta"));
   const Tensor positions = torch_.computed("aten::arange", {}, make(llama_.sizes.sequence, "positions"));
-  const Tensor angle = torch_.computed("aten::outer", {reads(positions), reads(frequencies_)}, make(angles, "angles"));
+  const Tensor angle =
+      torch_.computed("aten::outer", {reads(positions), reads(table.frequencies)}, make(angles, "angles"));
   const std::int64_t times = is_qwen_ ? 2 : 1;
   const Tensor cosines = torch_.computed("aten::cos", {reads(angle)}, make(times * angles, "cosines"));
   const Tensor sines = torch_.computed("aten::sin", {reads(angle)}, make(times * angles, "sines"));
-  table_ = torch_.computed("aten::stack", {reads(cosines), reads(sines)}, make(2 * times * angles, "cache"));
+  table.values = torch_.computed("aten::stack", {reads(cosines), reads(sines)}, make(2 * times * angles, "cache"));
 }
 
 Tensor Torchtune::embed(const Tensor& ids) {
@@ -73,8 +120,15 @@ Tensor Torchtune::embed(const Tensor& ids) {
   return torch_.embedding(ids, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, compute_);
 }
 
+/// torchtune/modules/peft/lora.py: LoRALinear.forward, whose dropout of 0 is none.
 Tensor Torchtune::linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
-  return torch_.linear(x, by.weight, inputs, outputs, by.bias);
+  const Tensor out = is_quantized_ ? torch_.linear_nf4(x, by.weight, inputs, outputs)
+                                   : torch_.linear(x, by.weight, inputs, outputs, by.bias);
+  if (by.lora_a < 0) return out;
+  const std::int64_t rank = llama_.sizes.lora_rank;
+  Tensor change = torch_.linear(drops_ ? torch_.dropout(x) : x, by.lora_a, inputs, rank);
+  change = torch_.scale(torch_.linear(change, by.lora_b, rank, outputs));
+  return torch_.add(out, change);
 }
 
 /// F.rms_norm(x.float(), weight).to(x.dtype): of an input in fp32 and a weight in bf16, which PyTorch's kernel doesn't
@@ -96,10 +150,10 @@ Tensor Torchtune::norm(const Tensor& x, int weight) {
 }
 
 /// RotaryPositionalEmbeddings and Llama3ScaledRoPE: pairs of neighbours, in fp32.
-Tensor Torchtune::rotated(const Tensor& x) {
+Tensor Torchtune::rotated(const Tensor& x, const Tensor& table) {
   const Tensor pairs = torch_.cast(x, Dtype::f32);
   const auto half = [&] { return torch_.part_of(pairs, pairs.elements / 2); };
-  const auto turned = [&] { return torch_.multiply_by_constant(half(), table_); };
+  const auto turned = [&] { return torch_.multiply_by_constant(half(), table); };
   Tensor both;
   {
     Tensor first, second;
@@ -117,10 +171,10 @@ Tensor Torchtune::rotated(const Tensor& x) {
 }
 
 /// Qwen2RotaryPositionalEmbeddings, whose tables are rounded by each call.
-Tensor Torchtune::rotated_by_halves(const Tensor& x) {
+Tensor Torchtune::rotated_by_halves(const Tensor& x, const Tensor& table) {
   const auto rounded = [&](const char* what) {
     const std::int64_t numbers = checked_mul(llama_.sizes.sequence, llama_.sizes.head_dim);
-    return torch_.computed("aten::_to_copy", {reads(table_)},
+    return torch_.computed("aten::_to_copy", {reads(table)},
                            torch_.heap().make(numbers, x.dtype, Category::activations, what));
   };
   const Tensor cosines = rounded("cosines, rounded"), sines = rounded("sines, rounded");
@@ -135,7 +189,8 @@ Tensor Torchtune::rotated_by_halves(const Tensor& x) {
 Tensor Torchtune::attention(const LlamaBlock& b, const Tensor& x) {
   const LlamaSizes& s = llama_.sizes;
   const std::int64_t keys = s.kv_heads * s.head_dim, times = s.heads / s.kv_heads;
-  const auto turned = [&](const Tensor& y) { return is_qwen_ ? rotated_by_halves(y) : rotated(y); };
+  const Tensor& table = tables_.at(static_cast<std::size_t>(b.rope_table)).values;
+  const auto turned = [&](const Tensor& y) { return is_qwen_ ? rotated_by_halves(y, table) : rotated(y, table); };
   Tensor q = linear(x, b.q, s.hidden, s.hidden);
   q = turned(q);
   Tensor k = linear(x, b.k, s.hidden, keys);

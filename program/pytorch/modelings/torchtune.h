@@ -18,7 +18,7 @@ class Torchtune final : public Model {
   std::vector<Module> modules() const override;
   std::size_t blocks() const override { return llama_.blocks.size(); }
 
-  /// The table of rotations, as long as the sequence.
+  /// The tables of rotations, as long as the sequence.
   void load() override;
   Tensor embed(const Tensor& ids) override;
   CheckpointBody block(std::size_t number) override {
@@ -34,20 +34,27 @@ class Torchtune final : public Model {
 
  private:
   void require_builder(const Job& job) const;
+  void require_adapters(const Job& job) const;
+  bool has_table_of_each_layer(const Graph& graph, const Job& job) const;
+  struct Table {
+    Tensor frequencies, values;
+  };
+  void make(Table& table);
   Tensor linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs);
   Tensor run(const LlamaBlock& block, const Tensor& x);
   Tensor norm(const Tensor& x, int weight);
   Tensor attention(const LlamaBlock& block, const Tensor& x);
   Tensor feed_forward(const LlamaBlock& block, const Tensor& x);
-  Tensor rotated(const Tensor& x);
-  Tensor rotated_by_halves(const Tensor& x);
+  Tensor rotated(const Tensor& x, const Tensor& table);
+  Tensor rotated_by_halves(const Tensor& x, const Tensor& table);
 
   Torch& torch_;
   Dtype compute_;
-  bool may_be_cudnn_;
+  bool may_be_cudnn_, drops_, is_quantized_;
   LlamaGraph llama_;
   bool is_qwen_;
-  Tensor frequencies_, table_, hidden_;
+  std::vector<Table> tables_;  // of all layers, or of each one
+  Tensor hidden_;
 };
 
 }  // namespace vramfit::eager

@@ -1,4 +1,4 @@
-"""Every allocation of torchtune's recipes full_finetune_single_device and full_finetune_distributed against the counted ledger, as the recipe torchtune sets them up.
+"""Every allocation of torchtune's recipes for all weights, LoRA and QLoRA, on one GPU and distributed, against the counted ledger, as the recipe torchtune sets them up.
 
 Arguments: a part (recorded.py). torchtune wants an environment of its own, $VRAMFIT_RECIPES_PYTHON (tests/rehearse/requirements-torchtune.txt).
 """
@@ -9,17 +9,21 @@ import sys
 from events_test import FOLDER, SMALL, TINY, Case, counted_events, libraries, rehearsed_events  # which puts the folder above on the path
 from recorded import Comparison
 
-LIBRARIES = ["torch", "torchtune", "bitsandbytes"]
+LIBRARIES = ["torch", "torchtune", "bitsandbytes"]  # the tests' own torchao is newer than torchtune takes
 
 
 @dataclasses.dataclass
 class TorchtuneCase(Case):
     precision: str = "bf16-pure"
+    wraps_ends: bool = True  # custom_sharded_layers, of weights that aren't tied
 
     def job(self):
-        sharded = {"wrap_embeddings": "off" if self.tied else "on"} if self.ranks > 1 else {}
+        sharded = {"wrap_embeddings": "on" if self.wraps_ends and not self.tied else "off"} if self.ranks > 1 else {}
         return {**super().job(), "modeling": "torchtune", "loss": "chunked:8", **sharded}
 
+
+QLORA = {"lora_rank": 8, "quantization": "nf4-double"}
+FOURS = {**TINY, "hidden": 256, "ffn": 512}  # torchao splits rows of 4 bits alone that are so many
 
 # Recorded, too.
 FEW = [
@@ -37,6 +41,22 @@ FEW = [
     TorchtuneCase(**TINY, ranks=5, accumulation=2, tied=True, batch=2, family="qwen2"),
     TorchtuneCase(**{**TINY, "kv_heads": 4}, ranks=7, family="mistral", attention="auto", clip=False),
     TorchtuneCase(**TINY, ranks=8, tied=True, checkpointing="full"),
+    TorchtuneCase(**TINY, ranks=4, wraps_ends=False),
+    TorchtuneCase(**{**TINY, "sequence": 9}, batch=3),
+    TorchtuneCase(**TINY, lora_rank=8),
+    TorchtuneCase(**TINY, lora_rank=4, lora_dropout=0.1, lora_targets="q_proj,v_proj", checkpointing="full", accumulation=2, batch=2, optimizer="adamw-8bit:paged", clip=False),
+    TorchtuneCase(**{**TINY, "sequence": 100}, family="qwen2", tied=True, lora_rank=16, batch=3, card="A100-80GB"),
+    TorchtuneCase(**{**TINY, "kv_heads": 4, "sequence": 9}, family="mistral", attention="auto", lora_rank=8, lora_targets="o_proj", batch=3),
+    TorchtuneCase(**TINY, family="qwen2", lora_rank=64, lora_targets="k_proj,gate_proj,up_proj,down_proj", checkpointing="full", optimizer="adamw:foreach", accumulation=3),
+    TorchtuneCase(**TINY, ranks=2, lora_rank=8),
+    TorchtuneCase(**TINY, ranks=3, family="qwen2", lora_rank=4, lora_dropout=0.1, checkpointing="full", accumulation=2, batch=2),
+    TorchtuneCase(**TINY, ranks=5, tied=True, sharding="shard-grad-op", lora_rank=8, lora_targets="q_proj,v_proj", optimizer="adamw:foreach"),
+    TorchtuneCase(**{**TINY, "kv_heads": 1}, ranks=8, family="mistral", wraps_ends=False, lora_rank=8, attention="auto", clip=False),
+    TorchtuneCase(**FOURS, **QLORA),
+    TorchtuneCase(**FOURS, **QLORA, lora_dropout=0.1, lora_targets="q_proj,v_proj,o_proj", checkpointing="full", accumulation=2, card="RTX4090", attention="auto", optimizer="adamw-8bit:paged"),
+    TorchtuneCase(**FOURS, **QLORA, family="mistral", batch=2, lora_targets="q_proj,gate_proj,up_proj,down_proj", optimizer="adamw:foreach", clip=False),
+    TorchtuneCase(**FOURS, **QLORA, ranks=2, checkpointing="full", attention="auto"),
+    TorchtuneCase(**{**FOURS, "kv_heads": 4}, **QLORA, ranks=4, tied=True, sharding="shard-grad-op", lora_dropout=0.1, accumulation=3, optimizer="adamw:foreach"),
 ]
 MORE = [
     *(TorchtuneCase(**SMALL, checkpointing=checkpointing, attention="auto", card=card, tied=tied, batch=batch)
@@ -49,12 +69,19 @@ MORE = [
           (4, "full-shard", 1, False, 2, "none", "H100-80GB"), (8, "full-shard", 2, True, 1, "full", "B200"), (16, "shard-grad-op", 3, False, 1, "full", "A100-80GB"),
           (2, "shard-grad-op", 1, True, 3, "none", "RTX4090"), (64, "full-shard", 1, False, 1, "full", "H100-80GB"))),
     TorchtuneCase(**SMALL, ranks=4, family="qwen2", checkpointing="full", clip=False, optimizer="adamw:foreach"),
+    *(TorchtuneCase(**SMALL, family=family, tied=tied, lora_rank=rank, lora_dropout=dropout, lora_targets=targets, quantization=quantization, checkpointing=checkpointing, batch=batch,
+                    ranks=ranks, sharding=sharding, accumulation=accumulation, card=card, attention="auto", optimizer="adamw:fused")
+      for family, tied, rank, dropout, targets, quantization, checkpointing, batch, ranks, sharding, accumulation, card in (
+          ("llama", False, 64, 0, "q_proj,v_proj,o_proj,gate_proj,up_proj,down_proj", "none", "none", 2, 1, "full-shard", 1, "H100-80GB"), ("qwen2", True, 8, 0.05, "all-linear", "none", "full", 1, 1, "full-shard", 4, "RTX4090"),
+          ("mistral", False, 16, 0, "all-linear", "none", "full", 1, 64, "full-shard", 2, "H100-80GB"), ("llama", True, 8, 0.1, "q_proj,v_proj", "none", "none", 3, 4, "shard-grad-op", 1, "B200"),
+          ("llama", False, 16, 0, "all-linear", "nf4-double", "full", 1, 1, "full-shard", 2, "RTX4090"), ("mistral", False, 8, 0.1, "q_proj,v_proj", "nf4-double", "none", 2, 1, "full-shard", 1, "H100-80GB"),
+          ("llama", True, 64, 0, "all-linear", "nf4-double", "full", 1, 8, "full-shard", 1, "A100-80GB"), ("mistral", False, 8, 0.1, "all-linear", "nf4-double", "none", 1, 16, "shard-grad-op", 3, "H100-80GB"))),
 ]
 
 
 def rehearsed(case, warm):
     """Of one GPU without a launcher."""
-    return rehearsed_events(case, warm, "torchtune_train.py", 0 if case.ranks > 1 else None)
+    return rehearsed_events(case, warm, "torchtune_train.py", 0 if case.ranks > 1 else None, [] if case.wraps_ends else ["--whole-ends"])
 
 
 def longer(case):

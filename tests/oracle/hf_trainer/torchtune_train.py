@@ -1,4 +1,4 @@
-"""Trains a model as the recipe torchtune does, by torchtune's own recipes, and writes what the caching allocator did: train.py's arguments.
+"""Trains a model as the recipe torchtune does, by torchtune's own recipes, and writes what the caching allocator did: train.py's arguments, and --whole-ends for no units of embedding and output.
 
 The recipe's own code runs: around it, the weights come from nowhere, and each step is marked.
 """
@@ -21,6 +21,8 @@ sys.path.append(str(FOLDER))
 import train  # noqa: E402
 
 RECIPES = FOLDER.parents[2] / "configs" / "recipes"
+ATTENTION = {"q_proj": "q_proj", "k_proj": "k_proj", "v_proj": "v_proj", "o_proj": "output_proj"}
+MLP = {"gate_proj", "up_proj", "down_proj"}
 OPTIMIZERS = {"adamw:fused": "AdamW", "adamw:foreach": "AdamW", "adamw-8bit": "AdamW8bit", "adamw-8bit:paged": "PagedAdamW8bit", "adamw:paged": "PagedAdamW"}
 
 
@@ -32,16 +34,27 @@ def recipe_of(options):
     sys.modules[spec.name] = recipe
     folder = pathlib.Path(options.config).parent
     choices = {"MODEL": str(folder), "HERE": folder, "SEQ_LEN": options.sequence, "MICRO_BATCH": options.batch, "GRAD_ACCUM": options.accumulation, "PRECISION": options.precision,
-               "GRADIENT_CHECKPOINTING": "on" if options.checkpointing == "full" else "off", "OPTIMIZER": OPTIMIZERS[options.optimizer], "STEPS": options.steps, "COMPONENTS": spec.name}
+               "GRADIENT_CHECKPOINTING": "on" if options.checkpointing == "full" else "off", "OPTIMIZER": OPTIMIZERS[options.optimizer], "LORA_RANK": options.lora_rank, "STEPS": options.steps, "COMPONENTS": spec.name}
     for constant, value in choices.items():
         assert hasattr(recipe, constant), constant
         setattr(recipe, constant, value)
     made = recipe.training_config()
     more = {"clip_grad_norm": options.max_grad_norm or None, "fsdp_reshard_after_forward": options.fsdp != "shard-grad-op"}
+    if options.whole_ends:
+        more["custom_sharded_layers"] = None
     if options.optimizer == "adamw:foreach":
         del made.optimizer["fused"]
+    if options.lora_rank:
+        made.model = {**made.model, **adapter_config(options)}
     recipe.training_config = lambda: OmegaConf.merge(made, more)
     return recipe
+
+
+def adapter_config(options):
+    """Where adapters are, and over what."""
+    names = ATTENTION.keys() | MLP if options.lora_targets == "all-linear" else set(options.lora_targets.split(","))
+    more = {"quantize_base": True} if options.quantization == "nf4-double" else {}
+    return {"lora_attn_modules": [ATTENTION[name] for name in ATTENTION if name in names], "apply_lora_to_mlp": MLP <= names, "lora_dropout": options.lora_dropout, **more}
 
 
 class Steps:
@@ -56,6 +69,12 @@ class Steps:
 
     stop = start
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
     def step(self):
         self.count += 1
         number, rest = divmod(self.count, self.batches)
@@ -68,11 +87,11 @@ def marked(base, options, log):
 
     def weights(model):
         with torch.device("meta"), training.set_default_dtype(torch.float32 if options.precision == "fp32" else torch.bfloat16):
-            made = config.instantiate(model)
-        return {training.MODEL_KEY: {name: torch.empty_like(value, device="cpu") for name, value in made.state_dict().items()}}
+            made = config.instantiate(OmegaConf.masked_copy(model, [key for key in model if key != "quantize_base"]))
+        return {training.MODEL_KEY: {name: torch.empty_like(value, device="cpu") for name, value in made.state_dict().items() if ".lora_" not in name}}
 
     class Marked(base):
-        def load_checkpoint(self, _):
+        def load_checkpoint(self, *_, **__):
             return weights(self.model)
 
         def setup(self, cfg):
@@ -99,10 +118,13 @@ def main(options):
     log = train.EventLog()
     log.mark("load")
     recipe = recipe_of(options)
-    recipe.runpy = types.SimpleNamespace(run_path=lambda path: {name: marked(made, options, log) if name.startswith("FullFinetune") else made for name, made in runpy.run_path(path).items()})
+    recipe.runpy = types.SimpleNamespace(run_path=lambda path: {name: marked(made, options, log) if name.startswith(("FullFinetune", "LoRAFinetune")) else made for name, made in runpy.run_path(path).items()})
     recipe.main()
     print(json.dumps(train.peaks()))
 
 
 if __name__ == "__main__":
-    main(train.parse(sys.argv[1:]))
+    words = [word for word in sys.argv[1:] if word != "--whole-ends"]
+    choices = train.parse(words)
+    choices.whole_ends = len(words) < len(sys.argv) - 1
+    main(choices)

@@ -27,13 +27,13 @@ struct Field {
   std::string name, value;
 };
 
-program::Program program_of(const std::vector<Field>& fields, const std::string& cluster_text = "1xH100-80GB") {
+program::Program program_of(const std::vector<Field>& fields, const std::string& cluster_text = "1xH100-80GB",
+                            const ModelSpec& spec = spec_of_test()) {
   const Cluster cluster = parse_cluster(cluster_text);
   Job job = on_stack(unresolved_job(), defaults_of(stack_named("torchtune"), cluster));
   job_field_named("seq_len").set(job, "512");
   for (const Field& field : fields) job_field_named(field.name).set(job, field.value);
   std::vector<std::string> notes;
-  const ModelSpec spec = spec_of_test();
   const Job resolved = resolve_job(job, spec, cluster, notes);
   require_rules(resolved, cluster);
   return program::make_program(
@@ -54,10 +54,40 @@ TEST_CASE("the output layer runs on 8 parts of the sequence, whose logits live t
   CHECK(allocations_of(program_of({{"seq_len", "9"}}), "output: linear") == 5);  // two tokens each, and one
 }
 
+TEST_CASE("builders of adapters make rotations for each layer, but for those of Llama 3.1") {
+  ModelSpec scaled = spec_of_test();
+  scaled.rope.scaling = Rope::Scaling::llama3;
+  CHECK(allocations_of(program_of({}), "rope: cache") == 1);
+  CHECK(allocations_of(program_of({{"method", "lora"}}), "rope: cache") == 2);
+  CHECK(allocations_of(program_of({{"method", "lora"}}, "1xH100-80GB", scaled), "rope: cache") == 1);
+}
+
+TEST_CASE("parts of several rows are copied for an output layer that is trained") {
+  CHECK(allocations_of(program_of({{"micro_batch", "2"}}), "output: clone") == 8);
+  CHECK(allocations_of(program_of({{"micro_batch", "2"}, {"method", "lora"}}), "output: clone") == 0);
+}
+
+TEST_CASE("torchao's NF4 is dequantized with two int64 numbers for each byte, and split where rows and scales divide") {
+  ModelSpec spec = spec_of_test();
+  spec.hidden_size = 256;
+  spec.intermediate_size = 512;
+  spec.head_dim = 64;
+  const std::vector<Field> qlora{{"method", "qlora"}};
+  const program::Program program = program_of(qlora, "1xH100-80GB", spec);
+  CHECK(!program::fault_of(program));
+  CHECK(allocations_of(program, "layers.0.mlp: places of half") > 0);
+  CHECK(!program::fault_of(program_of(qlora, "2xH100-80GB", spec)));
+  CHECK_THROWS_WITH_AS(program_of(qlora, "3xH100-80GB", spec), doctest::Contains("on 3 GPUs"), NotModelled);
+  CHECK_THROWS_WITH_AS(program_of({{"method", "qlora"}, {"quantization", "nf4"}}, "2xH100-80GB", spec),
+                       doctest::Contains("--quantization nf4-double"), NotModelled);
+}
+
 TEST_CASE("what is recorded is sound") {
   for (const std::vector<Field>& fields : {std::vector<Field>{},
                                            {{"checkpointing", "full"}, {"micro_batch", "2"}, {"grad_accum", "3"}},
-                                           {{"optimizer", "adamw:foreach"}}}) {
+                                           {{"optimizer", "adamw:foreach"}},
+                                           {{"method", "lora"}, {"lora_dropout", "0.1"}, {"checkpointing", "full"}},
+                                           {{"method", "lora"}, {"lora_targets", "q_proj,v_proj"}}}) {
     for (const char* const cluster : {"1xH100-80GB", "4xH100-80GB"}) {
       CAPTURE(cluster);
       const auto fault = program::fault_of(program_of(fields, cluster));
@@ -68,6 +98,7 @@ TEST_CASE("what is recorded is sound") {
 
 TEST_CASE("what torchtune's recipes have no rules for is refused by name") {
   const auto refused = [](const std::vector<Field>& fields, const std::string& cluster, const char* says) {
+    CAPTURE(says);
     CHECK_THROWS_WITH_AS(program_of(fields, cluster), doctest::Contains(says), NotModelled);
   };
   refused({{"precision", "fp32"}}, "1xH100-80GB", "--precision fp32 with --modeling torchtune");
@@ -75,7 +106,14 @@ TEST_CASE("what torchtune's recipes have no rules for is refused by name") {
   refused({{"loss", "full"}}, "1xH100-80GB", "--loss full with --modeling torchtune");
   refused({{"optimizer_in_backward", "on"}}, "1xH100-80GB", "--optimizer-in-backward on");
   refused({{"checkpointing", "every:2"}}, "1xH100-80GB", "--checkpointing every:2");
-  refused({{"method", "lora"}}, "1xH100-80GB", "--method lora");
+  refused({{"method", "lora"}, {"lora_targets", "q_proj,up_proj"}}, "1xH100-80GB", "--lora-targets q_proj,up_proj");
+  refused({{"method", "lora"}, {"lora_targets", "gate_proj,up_proj,down_proj"}}, "2xH100-80GB", "--lora-targets gate");
+  refused({{"method", "lora"}, {"lora_targets", "model.layers.1.*"}}, "1xH100-80GB", "in all layers");
+  refused({{"method", "lora"}, {"rslora", "on"}}, "1xH100-80GB", "--rslora on");
+  refused({{"method", "lora"}, {"dora", "on"}}, "1xH100-80GB", "--dora on");
+  refused({{"method", "lora"}, {"frozen_dtype", "fp32"}}, "1xH100-80GB", "--frozen-dtype fp32");
+  refused({{"method", "qlora"}, {"quantization", "nf4"}}, "1xH100-80GB", "--quantization nf4 and");
+  refused({{"method", "qlora"}}, "1xH100-80GB", "torchao's NF4 takes multiples of 16384");  // of a small model
   refused({{"offload", "params"}}, "4xH100-80GB", "--offload params");
   refused({{"optimizer", "adamw-8bit:paged"}}, "4xH100-80GB", "with FSDP2");
 }
