@@ -1,6 +1,6 @@
 """Trains transformers' Llama for three steps with memory savers of the libraries that people use, as their users write it: for phantom GPUs.
 
-Prints the peaks of the caching allocator over all steps. With several ranks (torchrun) FSDP2 shards layer by layer.
+Prints the peaks of the caching allocator over all steps, or what a library raised in them. With several ranks (torchrun) FSDP2 shards layer by layer.
 """
 
 import argparse
@@ -9,6 +9,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 
 import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
@@ -23,9 +24,9 @@ def parse():
     parser.add_argument("config")
     parser.add_argument("--sequence", type=int, default=4096)
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adamw")
-    parser.add_argument("--checkpointing", choices=["none", "full", "attention"], default="full")
+    parser.add_argument("--checkpointing", choices=["none", "full", "every-2", "attention"], default="full")
     parser.add_argument("--loss", choices=["transformers", "liger"], default="transformers")
-    parser.add_argument("--adapters", choices=["none", "lora", "qlora"], default="none")
+    parser.add_argument("--adapters", choices=["none", "lora", "rslora", "dora", "int8", "qlora"], default="none")
     parser.add_argument("--offload-params", action="store_true")
     parser.add_argument("--offload-activations", action="store_true")
     return parser.parse_args()
@@ -36,7 +37,7 @@ def torch_adamw(parameters):
 
 
 def torch_sgd(parameters):
-    return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9, fused=True)
+    return torch.optim.SGD(parameters, lr=1e-5, momentum=0.9, fused=not SHARDED)  # fused, it has no rule for DTensors
 
 
 def torch_adafactor(parameters):
@@ -46,6 +47,16 @@ def torch_adafactor(parameters):
 def bitsandbytes_8bit(parameters):
     from bitsandbytes.optim import AdamW8bit
     return AdamW8bit(parameters, lr=1e-5)
+
+
+def bitsandbytes_paged(parameters):
+    from bitsandbytes.optim import PagedAdamW32bit
+    return PagedAdamW32bit(parameters, lr=1e-5)
+
+
+def bitsandbytes_paged_8bit(parameters):
+    from bitsandbytes.optim import PagedAdamW8bit
+    return PagedAdamW8bit(parameters, lr=1e-5)
 
 
 def bitsandbytes_lion(parameters):
@@ -61,6 +72,16 @@ def torchao_8bit(parameters):
 def torchao_4bit(parameters):
     from torchao.optim import AdamW4bit
     return AdamW4bit(parameters, lr=1e-5)
+
+
+def torchao_fp8(parameters):
+    from torchao.optim import AdamWFp8
+    return AdamWFp8(parameters, lr=1e-5)
+
+
+def torchao_stochastic(parameters):
+    from torchao.optim import _AdamW
+    return _AdamW(parameters, lr=1e-5, bf16_stochastic_round=True)
 
 
 def torchao_offload(parameters, offload_gradients=False):
@@ -88,15 +109,24 @@ class InBackward:
 
 
 OPTIMIZERS = {"adamw": torch_adamw, "sgd": torch_sgd, "adafactor": torch_adafactor, "in-backward": InBackward,
-              "bitsandbytes-8bit": bitsandbytes_8bit, "bitsandbytes-lion": bitsandbytes_lion, "torchao-8bit": torchao_8bit, "torchao-4bit": torchao_4bit,
+              "bitsandbytes-8bit": bitsandbytes_8bit, "bitsandbytes-paged": bitsandbytes_paged, "bitsandbytes-paged-8bit": bitsandbytes_paged_8bit, "bitsandbytes-lion": bitsandbytes_lion,
+              "torchao-8bit": torchao_8bit, "torchao-4bit": torchao_4bit, "torchao-fp8": torchao_fp8, "torchao-stochastic": torchao_stochastic,
               "torchao-offload": torchao_offload, "torchao-offload-gradients": functools.partial(torchao_offload, offload_gradients=True)}
+
+
+def few_bits(options):
+    """How bitsandbytes stores the base. FSDP2 shards floating dtypes alone, so that bytes of 4-bit weights are called bf16 there."""
+    if options.adapters == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    sharded = {"bnb_4bit_quant_storage": torch.bfloat16} if SHARDED else {}
+    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16, **sharded)
 
 
 def model_of(options):
     """In bf16, with weights of no value: quantized ones are read from a folder ("vramfit fake-weights"), as transformers quantizes while it reads."""
-    if options.adapters == "qlora":
-        four_bits = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True, bnb_4bit_compute_dtype=torch.bfloat16)
-        return AutoModelForCausalLM.from_pretrained(pathlib.Path(options.config).parent, dtype=torch.bfloat16, quantization_config=four_bits, device_map={"": 0})
+    if options.adapters in ("int8", "qlora"):
+        place = torch.cuda.current_device()
+        return AutoModelForCausalLM.from_pretrained(pathlib.Path(options.config).parent, dtype=torch.bfloat16, quantization_config=few_bits(options), device_map={"": place})
     config = AutoConfig.from_pretrained(options.config)
     with torch.device("meta" if SHARDED else "cuda"):
         return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
@@ -104,9 +134,14 @@ def model_of(options):
 
 def with_adapters(model, options):
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-    if options.adapters == "qlora":
+    if options.adapters in ("int8", "qlora") and not SHARDED:  # it makes norms and embeddings fp32, and FSDP2 gathers one dtype at a time
         model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=options.checkpointing == "full")
-    return get_peft_model(model, LoraConfig(r=16, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"), autocast_adapter_dtype=False)
+    scaled = {"use_rslora": options.adapters == "rslora", "use_dora": options.adapters == "dora"}
+    return get_peft_model(model, LoraConfig(r=16, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM", **scaled), autocast_adapter_dtype=False)
+
+
+def layers_of(model):
+    return next(module for name, module in model.named_modules() if name.endswith("layers"))
 
 
 def keep_attention():
@@ -121,17 +156,41 @@ def checkpoint(model, kind):
     selective = {"context_fn": keep_attention} if kind == "attention" else {}
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False, **selective})
     model.enable_input_require_grads()
+    if kind == "every-2":
+        for layer in layers_of(model)[1::2]:
+            layer.gradient_checkpointing = False
 
 
 def shard(model, options):
     if not SHARDED:
         return
     policy = {"offload_policy": CPUOffloadPolicy()} if options.offload_params else {}
-    layers = next(module for name, module in model.named_modules() if name.endswith("layers"))
-    for layer in layers:
+    for layer in layers_of(model):
         fully_shard(layer, **policy)
     fully_shard(model, **policy)
-    model.to_empty(device="cpu" if options.offload_params else "cuda")
+    if options.adapters == "qlora":
+        torch.cuda.empty_cache()  # the whole model was there, which is usually loaded in host memory
+    else:
+        model.to_empty(device="cpu" if options.offload_params else "cuda")
+
+
+def train(model, optimizer, trained, options):
+    ids = torch.zeros(1, options.sequence, dtype=torch.int64, device="cuda")
+    for _ in range(STEPS):
+        with torch.autograd.graph.save_on_cpu(pin_memory=True) if options.offload_activations else contextlib.nullcontext():
+            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        del loss
+        if options.optimizer not in ("in-backward", "torchao-offload", "torchao-offload-gradients"):
+            torch.nn.utils.clip_grad_norm_(trained, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def said(error):
+    """Its first line; of torchao's, which lists arguments, what was called on what."""
+    line = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}".split(", types=")[0]
+    return re.sub("attempting to run .*?: func=", "... ", line)
 
 
 def main():
@@ -150,17 +209,12 @@ def main():
     model.train()
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = OPTIMIZERS[options.optimizer](trained)
-    ids = torch.zeros(1, options.sequence, dtype=torch.int64, device="cuda")
     torch.cuda.reset_peak_memory_stats()
-    for _ in range(STEPS):
-        with torch.autograd.graph.save_on_cpu(pin_memory=True) if options.offload_activations else contextlib.nullcontext():
-            loss = model(input_ids=ids, labels=ids, use_cache=False).loss
-        loss.backward()
-        del loss
-        if options.optimizer not in ("in-backward", "torchao-offload", "torchao-offload-gradients"):
-            torch.nn.utils.clip_grad_norm_(trained, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+    try:
+        train(model, optimizer, trained, options)
+    except Exception as error:  # pylint: disable=broad-exception-caught
+        print(json.dumps({"failed": said(error)}))
+        return
     stats = torch.cuda.memory_stats()
     print(json.dumps({"allocated": stats["allocated_bytes.all.peak"], "reserved": stats["reserved_bytes.all.peak"], "retries": stats["num_alloc_retries"]}))
 

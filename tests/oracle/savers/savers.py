@@ -4,16 +4,21 @@ import dataclasses
 
 MODEL, CARD, SEQUENCE = "meta-llama/Llama-3.1-8B", "H200", 4096
 CARDS = (1, 4, 8)
+ALONE, SHARDED = (1,), (4, 8)
 # Both sides: everything in bf16, AdamW's states too; one row of 4096 tokens.
 BASE = {"precision": "bf16-pure", "state-dtype": "bf16", "loss": "full", "checkpointing": "full", "allocator": "expandable", "seq-len": SEQUENCE}
+# What library.py does, as vramfit has rules for it: a loop with accelerate, whose model is loaded in bf16.
+LOOP = {"stack": "accelerate", "precision": "bf16-pure", "optimizer": "adamw:fused", "checkpointing": "full", "allocator": "expandable", "seq-len": SEQUENCE}
 
 
 @dataclasses.dataclass(frozen=True)
 class Library:
-    """How a library does the same, on the numbers of cards on which it can."""
+    """How a library does the same, on the numbers of cards on which it can be tried, and those on which it fails."""
     name: str
     options: tuple
     cards: tuple = CARDS
+    fails_on: tuple = ()
+    stack: dict | None = None  # flags over LOOP that estimate the library's job
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,28 +31,62 @@ class Saver:
     cards: tuple = CARDS
 
 
-# torchao's states of 8 and 4 bits, torch's Adafactor and its fused SGD fail under FSDP2 (torch 2.11, torchao 0.18); bitsandbytes knows nothing of shards.
-ALONE = (1,)
+def optimizer(name, option, stack=None):
+    """One that FSDP2's shards are too much for."""
+    return Library(name, ("--optimizer", option), fails_on=SHARDED, stack=stack)
+
+
+LORA = {"method": "lora", "lora-rank": 16}
+QLORA = {"method": "qlora", "lora-rank": 16}
+OWN = {"kernels": "vramfit"}
 
 SAVERS = [
-    Saver("nothing but recomputed activations", {}, (Library("torch AdamW, transformers' checkpointing, FSDP2", ()),)),
-    Saver("activations kept instead", {"checkpointing": "none"}, (Library("the same", ("--checkpointing", "none")),)),
+    Saver("nothing but recomputed activations", {}, (Library("torch AdamW, transformers' checkpointing, FSDP2", (), stack={}),)),
+    Saver("activations kept instead", {"checkpointing": "none"}, (Library("the same", ("--checkpointing", "none"), stack={"checkpointing": "none"}),)),
+    Saver("every second layer recomputed", {"checkpointing": "every:2"}, (Library("transformers' checkpointing, in every second layer", ("--checkpointing", "every-2")),)),
+    Saver("half of the activations recomputed, the cheapest to compute", {"checkpointing": "budget:50%"}),
     Saver("attention kept", {"checkpointing": "selective:attention"}, (Library("torch's selective checkpointing", ("--checkpointing", "attention")),)),
     Saver("layers' inputs in host memory", {"offload": "activations"}, (Library("torch's save_on_cpu", ("--offload-activations",)),)),
     Saver("loss in chunks", {"loss": "chunked:16"}, (Library("Liger's fused linear cross-entropy", ("--loss", "liger")),)),
     Saver("updates within backward", {"optimizer-in-backward": "on"}, (Library("torch, a hook for each parameter", ("--optimizer", "in-backward")),), clips=False),
     Saver("AdamW, 8-bit states", {"optimizer": "adamw-8bit"}, (
-        Library("bitsandbytes", ("--optimizer", "bitsandbytes-8bit"), ALONE), Library("torchao", ("--optimizer", "torchao-8bit"), ALONE))),
-    Saver("AdamW, 4-bit states", {"optimizer": "adamw-4bit"}, (Library("torchao", ("--optimizer", "torchao-4bit"), ALONE),)),
-    Saver("Lion", {"optimizer": "lion"}, (Library("bitsandbytes, state in fp32", ("--optimizer", "bitsandbytes-lion"), ALONE),)),
-    Saver("SGD with momentum", {"optimizer": "sgd"}, (Library("torch", ("--optimizer", "sgd"), ALONE),)),
-    Saver("Adafactor", {"optimizer": "adafactor"}, (Library("torch", ("--optimizer", "adafactor"), ALONE),)),
+        optimizer("bitsandbytes", "bitsandbytes-8bit", {"optimizer": "adamw-8bit"}), optimizer("torchao", "torchao-8bit", {"stack": "transformers", "optimizer": "adamw-8bit:torchao"}))),
+    Saver("AdamW, 8-bit states, own kernels", {"optimizer": "adamw-8bit", **OWN}),
+    Saver("AdamW, 4-bit states", {"optimizer": "adamw-4bit"}, (optimizer("torchao", "torchao-4bit", {"stack": "transformers", "optimizer": "adamw-4bit:torchao"}),)),
+    Saver("AdamW, 4-bit states, own kernels", {"optimizer": "adamw-4bit", **OWN}),
+    Saver("AdamW, FP8 states", {"optimizer": "adamw-fp8"}, (optimizer("torchao, both averages in FP8", "torchao-fp8"),)),
+    Saver("AdamW, stochastic rounding", {"optimizer": "adamw-stochastic"}, (Library("torchao", ("--optimizer", "torchao-stochastic")),)),
+    Saver("AdamW, stochastic rounding, own kernels", {"optimizer": "adamw-stochastic", **OWN}),
+    Saver("AdamW, paged states", {"optimizer": "adamw:paged"}, (optimizer("bitsandbytes, states in fp32", "bitsandbytes-paged", {"optimizer": "adamw:paged"}),)),
+    Saver("AdamW, paged 8-bit states", {"optimizer": "adamw-8bit:paged"}, (optimizer("bitsandbytes", "bitsandbytes-paged-8bit", {"optimizer": "adamw-8bit:paged"}),)),
+    Saver("Lion", {"optimizer": "lion"}, (optimizer("bitsandbytes, state in fp32", "bitsandbytes-lion"),)),
+    Saver("SGD with momentum", {"optimizer": "sgd"}, (Library("torch", ("--optimizer", "sgd")),)),
+    Saver("Adafactor", {"optimizer": "adafactor"}, (optimizer("torch", "adafactor"),)),
+    Saver("gradients in FP8", {"gradient-dtype": "fp8"}),
     Saver("states in host memory", {"offload": "optimizer"}),
     Saver("states and gradients in host memory", {"offload": "optimizer+gradients"}),
-    Saver("all shards in host memory", {"offload": "params"}, (Library("FSDP2's CPUOffloadPolicy", ("--offload-params",), (8,)),)),
-    Saver("LoRA, rank 16", {"method": "lora", "lora-rank": 16}, (Library("PEFT", ("--adapters", "lora")),)),
-    Saver("LoRA over int8", {"method": "lora", "lora-rank": 16, "quantization": "int8"}),
-    Saver("QLoRA", {"method": "qlora", "lora-rank": 16}, (Library("PEFT, bitsandbytes' NF4", ("--adapters", "qlora"), ALONE),)),
-    Saver("QLoRA, loss in chunks", {"method": "qlora", "lora-rank": 16, "loss": "chunked:16"}, (Library("PEFT, bitsandbytes' NF4, Liger", ("--adapters", "qlora", "--loss", "liger"), ALONE),)),
+    Saver("states in host memory, weights in FP8", {"offload": "optimizer", "quantization": "fp8"}),
+    Saver("states and gradients in host memory, weights in FP8", {"offload": "optimizer+gradients", "quantization": "fp8"}),
+    Saver("all shards in host memory", {"offload": "params"}, (Library("FSDP2's CPUOffloadPolicy", ("--offload-params",), SHARDED, stack={"stack": "transformers", "offload": "params"}),)),
+    Saver("LoRA, rank 16", LORA, (Library("PEFT", ("--adapters", "lora"), stack=LORA),)),
+    Saver("rsLoRA", {**LORA, "rslora": "on"}, (Library("PEFT", ("--adapters", "rslora"), stack={**LORA, "rslora": "on"}),)),
+    Saver("DoRA", {**LORA, "dora": "on"}, (Library("PEFT", ("--adapters", "dora")),)),
+    Saver("LoRA over int8", {**LORA, "quantization": "int8"}, (Library("PEFT, bitsandbytes' 8-bit weights", ("--adapters", "int8"), ALONE),)),
+    Saver("QLoRA", QLORA, (Library("PEFT, bitsandbytes' NF4", ("--adapters", "qlora")),)),
+    Saver("QLoRA, own kernels", {**QLORA, **OWN}),
+    Saver("QLoRA, loss in chunks", {**QLORA, "loss": "chunked:16"}, (Library("PEFT, bitsandbytes' NF4, Liger", ("--adapters", "qlora", "--loss", "liger")),)),
     Saver("8-bit states, updates within backward, loss in chunks", {"optimizer": "adamw-8bit", "optimizer-in-backward": "on", "loss": "chunked:16"}, clips=False),
+    Saver("8-bit states, updates within backward, loss in chunks, own kernels", {"optimizer": "adamw-8bit", "optimizer-in-backward": "on", "loss": "chunked:16", **OWN}, clips=False),
 ]
+
+HOLES = ("fragmentation: the engine needs less at once, but a layer's gradients are one block of 416 MiB, for which holes have to be as large; "
+         "those of PyTorch, a block for each parameter, fill smaller ones")
+STATES = "the engine keeps the second average in fp16, as MS-AMP does, torchao in FP8"
+
+# Where the engine needs more than a library, by saver, number of cards and figure: why.
+HIGHER = {
+    ("attention kept", 1, "reserved"): HOLES,
+    ("AdamW, paged states", 1, "reserved"): HOLES,
+    ("AdamW, FP8 states", 1, "allocated"): STATES,
+    ("AdamW, FP8 states", 1, "reserved"): STATES,
+}

@@ -1,9 +1,9 @@
 """What each memory saver saves and costs on Llama-3.1-8B, beside the library that people use for it: the tables of docs/savers.md.
 
     table.py write     estimates and rehearses everything and writes the tables and the figures as JSON
-    table.py go-on     the same for the rows that are missing: `write` keeps each row when it has it
+    table.py go-on     the same, but rehearses only what is missing or is asked for otherwise: each rehearsal is kept when it is done
     table.py render    writes the tables again from the stored figures
-    table.py check     estimates everything again and fails if an estimate differs from the stored one
+    table.py check     estimates everything again and fails if an estimate differs from the stored one, or the engine needs more than a library and HIGHER has no reason
     table.py try NAME  one saver, on the screen
 """
 
@@ -14,7 +14,7 @@ import pathlib
 import sys
 import tempfile
 
-from savers import BASE, CARD, CARDS, MODEL, SAVERS, SEQUENCE
+from savers import BASE, CARD, CARDS, HIGHER, LOOP, MODEL, SAVERS, SEQUENCE
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from figures import keep, last_object, run, write_between  # noqa: E402
@@ -30,17 +30,34 @@ ABOUT = ("Memory savers on Llama-3.1-8B: predicted for vramfit's engine, and reh
          "measured on a card. Bytes of the caching allocator, rank 0, over the first three steps.")
 
 
-def estimate(saver, cards):
-    fields = {**BASE, **saver.flags}
-    flags = [word for name, value in fields.items() for word in ("--" + name, value)]
-    if not saver.clips:
-        flags.append("--no-clip")
-    answer = json.loads(run([PROGRAMS / "vramfit", "estimate", MODEL, "--gpus", f"{cards}x{CARD}", "--stack", "vramfit", "--json", *flags]))
+def words(fields):
+    return [str(word) for name, value in fields.items() for word in ("--" + name, value)]
+
+
+def estimate(cards, flags):
+    return json.loads(run([PROGRAMS / "vramfit", "estimate", MODEL, "--gpus", f"{cards}x{CARD}", "--json", *flags]))
+
+
+def figures(answer):
+    rank = answer["ranks"][answer["worst"]]
+    return {"allocated": rank["peak_allocated_bytes"], "reserved": rank["peak_reserved_bytes"], "managed": rank["managed_bytes"], "host": answer["host_bytes"],
+            "step_seconds": round(answer["speed"]["step_seconds"], 4)}
+
+
+def engine(saver, cards):
+    answer = estimate(cards, ["--stack", "vramfit", *words({**BASE, **saver.flags}), *([] if saver.clips else ["--no-clip"])])
     if answer["verdict"] == "not_modelled":
         raise SystemExit(f"{saver.name}: not modelled: {answer['why']}")
-    rank = answer["ranks"][answer["worst"]]
-    return {"allocated": rank["peak_allocated_bytes"], "reserved": rank["peak_reserved_bytes"], "host": answer["host_bytes"],
-            "step_seconds": round(answer["speed"]["step_seconds"], 4)}
+    return figures(answer)
+
+
+def stack(library, cards):
+    """What vramfit's rules for the library's stack say of the same job; nothing where it has none, or where the library fails."""
+    if library.stack is None or cards in library.fails_on:
+        return {}
+    flags = words({**LOOP, **library.stack})
+    answer = estimate(cards, flags)
+    return {} if answer["verdict"] == "not_modelled" else {"stack": {"flags": flags, **figures(answer)}}
 
 
 def rehearse(library, cards):
@@ -50,30 +67,44 @@ def rehearse(library, cards):
         launcher = ["-m", "torch.distributed.run", "--nproc-per-node", cards] if cards > 1 else []
         out = run([PROGRAMS / "vramfit", "rehearse", "--gpus", f"{cards}x{CARD}", "--ranks", "0", "--", sys.executable, *launcher, FOLDER / "library.py",
                    pathlib.Path(folder, "config.json"), "--sequence", SEQUENCE, *library.options], {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, timeout=900)
-    return last_object(out)
+    done = last_object(out)
+    if ("failed" in done) != (cards in library.fails_on):
+        raise SystemExit(f"{library.name} on {cards} cards, which was to {'fail' if cards in library.fails_on else 'run'}: {done}")
+    return done
 
 
-def read(saver, cards):
-    libraries = [{"name": library.name, "options": list(library.options), **rehearse(library, cards)} for library in saver.libraries if cards in library.cards]
-    row = {"saver": saver.name, "cards": cards, "flags": saver.flags, "clips": saver.clips, "vramfit": estimate(saver, cards), "libraries": libraries}
+def rehearsed(library, cards, known):
+    """What is known of it, if it was asked for the same, or a rehearsal."""
+    asked = {"name": library.name, "options": list(library.options)}
+    for one in known:
+        if {name: one[name] for name in asked} == asked and ("failed" in one) == (cards in library.fails_on):
+            return {name: value for name, value in one.items() if name != "stack"}
+    return {**asked, **rehearse(library, cards)}
+
+
+def read(saver, cards, known):
+    libraries = [{**rehearsed(library, cards, known), **stack(library, cards)} for library in saver.libraries if cards in library.cards]
+    row = {"saver": saver.name, "cards": cards, "flags": saver.flags, "clips": saver.clips, "vramfit": engine(saver, cards), "libraries": libraries}
     print(*cells(row, row), sep=" | ", flush=True)
     return row
 
 
-def rows_of(savers, known=()):
-    """Each in turn, in the order of the page; of those that are known, as it is."""
-    for cards in CARDS:
-        for saver in savers:
-            if cards in saver.cards:
-                yield next((row for row in known if (row["saver"], row["cards"]) == (saver.name, cards)), None) or read(saver, cards)
+def places(savers):
+    """Each saver on each number of cards, in the order of the page."""
+    return [(saver, cards) for cards in CARDS for saver in savers if cards in saver.cards]
 
 
 def measure(known):
+    """All rows. What is known of libraries stays in the file until its row is there, so that a run that is stopped loses nothing."""
     import torch
-    kept = {"about": ABOUT, "kind": "rehearsed and predicted", "torch": torch.__version__, "date": datetime.date.today().isoformat(), "rows": []}
-    for row in rows_of(SAVERS, known):
-        kept["rows"].append(row)
-        keep(DATA, kept)
+    libraries = {(row["saver"], row["cards"]): row["libraries"] for row in known}
+    rows = {(row["saver"], row["cards"]): row for row in known}
+    kept = {"about": ABOUT, "kind": "rehearsed and predicted", "torch": torch.__version__, "date": datetime.date.today().isoformat()}
+    for saver, cards in places(SAVERS):
+        rows[saver.name, cards] = read(saver, cards, libraries.get((saver.name, cards), []))
+        keep(DATA, {**kept, "rows": list(rows.values())})
+    kept["rows"] = [rows[saver.name, cards] for saver, cards in places(SAVERS)]
+    keep(DATA, kept)
     return kept
 
 
@@ -85,54 +116,112 @@ def signed(count):
     return f"{count / GIB:+.2f}" if count else ""
 
 
+def shown(library):
+    return f"{library['name']}: " + ("fails" if "failed" in library else f"{gib(library['allocated'])} / {gib(library['reserved'])}")
+
+
 def cells(row, none):
     """`none` is the row of the same number of cards without a saver."""
     ours, before = row["vramfit"], none["vramfit"]
-    flags = " ".join(f"--{name} {value}" for name, value in row["flags"].items())
+    flags = " ".join(words(row["flags"]))
     slower = ours["step_seconds"] / before["step_seconds"] - 1
-    others = "; ".join(f"{one['name']}: {gib(one['allocated'])} / {gib(one['reserved'])}" for one in row["libraries"])
+    theirs = [f"{one['stack']['step_seconds']:.3f}" for one in row["libraries"] if "stack" in one]
     return (row["saver"] + (f" (`{flags}`)" if flags else ""), f"{gib(ours['allocated'])} / {gib(ours['reserved'])}", signed(ours["reserved"] - before["reserved"]),
-            gib(ours["host"]) if ours["host"] else "", f"{ours['step_seconds']:.3f}", f"{100 * slower:+.0f} %" if row is not none else "", others)
+            gib(ours["host"]), gib(ours["managed"]) if ours["managed"] else "", f"{ours['step_seconds']:.3f}", f"{100 * slower:+.0f} %" if row is not none else "",
+            "; ".join(map(shown, row["libraries"])), "; ".join(theirs))
 
 
 def table(rows):
-    yield "| saver | vramfit, predicted | change of reserved | host | step, s | change | libraries, rehearsed |"
-    yield "|-|-|-|-|-|-|-|"
+    yield "| saver | vramfit, predicted | change of reserved | host | managed | step, s | change | libraries, rehearsed | their step, s, predicted by vramfit |"
+    yield "|-|-|-|-|-|-|-|-|-|"
     for row in rows:
         yield "| " + " | ".join(cells(row, rows[0])) + " |"
 
 
+def on(cards):
+    return f"{cards} card{'s' if cards > 1 else ''}"
+
+
+def compared(rows):
+    """Each library that ran, beside the engine."""
+    return [(row, library) for row in rows for library in row["libraries"] if "failed" not in library]
+
+
 def higher(rows):
-    """Where the engine needs more than a library."""
+    """Where the engine needs more than a library: the place, and a line that says how much."""
+    for row, library in compared(rows):
+        for figure in ("allocated", "reserved"):
+            if row["vramfit"][figure] > library[figure]:
+                yield ((row["saver"], row["cards"], figure),
+                       f"{row['saver']}, {on(row['cards'])}: {figure} {gib(row['vramfit'][figure])}, with {library['name']} {gib(library[figure])}")
+
+
+def failed(rows):
+    """What each library said that failed, and where."""
+    said = {}
     for row in rows:
         for library in row["libraries"]:
-            for figure in ("allocated", "reserved"):
-                if row["vramfit"][figure] > library[figure]:
-                    yield f"{row['saver']}, {row['cards']} card{'s' if row['cards'] > 1 else ''}: {figure} {gib(row['vramfit'][figure])}, with {library['name']} {gib(library[figure])}"
+            if "failed" in library:
+                said.setdefault((row["saver"], library["name"], library["failed"]), []).append(str(row["cards"]))
+    for (saver, name, error), cards in said.items():
+        yield f"- {saver}, {name}, {' and '.join(cards)} cards: `{error}`"
+
+
+def alike(rows):
+    """How many estimates of libraries have the peaks of the rehearsal to the byte, on one card."""
+    estimated = [library for row, library in compared(rows) if "stack" in library and row["cards"] == 1]
+    same = sum(all(library["stack"][figure] == library[figure] for figure in ("allocated", "reserved")) for library in estimated)
+    return f"Of {len(estimated)} libraries on one card whose step is predicted, {same} have the predicted peaks, to the byte."
 
 
 def render(kept):
-    compared = sum(len(row["libraries"]) for row in kept["rows"])
+    rows = kept["rows"]
     text = ["", f"torch {kept['torch']} and its libraries on {CARD} (phantom), {kept['date']}. GiB, allocated / reserved.", ""]
     for cards in CARDS:
-        text += [f"### {cards} card{'s' if cards > 1 else ''}", "", *table([row for row in kept["rows"] if row["cards"] == cards]), ""]
-    above = list(higher(kept["rows"]))
-    text += [f"Of {2 * compared} figures of {compared} comparisons with a library, the engine's is higher in {len(above)}" + (":" if above else "."), "", *(f"- {line}" for line in above), *([""] if above else [])]
+        text += [f"### {on(cards)}", "", *table([row for row in rows if row["cards"] == cards]), ""]
+    above = [f"- {line}: {HIGHER.get(place, 'nobody knows why')}" for place, line in higher(rows)]
+    count = len(compared(rows))
+    text += [f"Of {2 * count} figures of {count} comparisons with a library, the engine's is higher in {len(above)}" + (":" if above else "."), "", *above, *([""] if above else [])]
+    text += [alike(rows), "", "What libraries said that fail:", "", *failed(rows), ""]
     write_between(PAGE, BEGIN, END, text)
 
 
-def failures(kept):
+def differs(now, kept):
+    """Bytes at all, seconds by more than 1 %."""
+    return any(now[figure] != kept[figure] for figure in ("allocated", "reserved", "managed", "host")) or abs(now["step_seconds"] / kept["step_seconds"] - 1) > 0.01
+
+
+def changed(row, saver):
     """What is estimated today and differs from what the page says."""
-    named = {saver.name: saver for saver in SAVERS}
-    for row in kept["rows"]:
-        now = estimate(named[row["saver"]], row["cards"])
-        if any(now[figure] != row["vramfit"][figure] for figure in ("allocated", "reserved", "host")):
-            yield f"{row['saver']} on {row['cards']} cards: {now}, the page says {row['vramfit']}"
+    now = engine(saver, row["cards"])
+    if row["flags"] != saver.flags or differs(now, row["vramfit"]):
+        yield f"{saver.name} on {on(row['cards'])}: {now}, the page says {row['vramfit']}"
+    asked = [library for library in saver.libraries if row["cards"] in library.cards]
+    if [library.name for library in asked] != [one["name"] for one in row["libraries"]]:
+        yield f"{saver.name} on {on(row['cards'])}: libraries changed; table.py go-on"
+        return
+    for library, one in zip(asked, row["libraries"]):
+        today = stack(library, row["cards"]).get("stack")
+        if (today is None) != ("stack" not in one) or (today and (today["flags"] != one["stack"]["flags"] or differs(today, one["stack"]))):
+            yield f"{saver.name} on {on(row['cards'])}, {library.name}: {today}, the page says {one.get('stack')}"
+
+
+def failures(kept):
+    rows = {(row["saver"], row["cards"]): row for row in kept["rows"]}
+    for saver, cards in places(SAVERS):
+        if (saver.name, cards) in rows:
+            yield from changed(rows[saver.name, cards], saver)
+        else:
+            yield f"{saver.name} on {on(cards)}: missing; table.py go-on"
+    above = dict(higher(kept["rows"]))
+    yield from (f"{line}: HIGHER has no reason" for place, line in above.items() if place not in HIGHER)
+    yield from (f"{place}: not higher any more, but in HIGHER" for place in HIGHER if place not in above)
 
 
 def main(mode, *names):
     if mode == "try":
-        list(rows_of([saver for saver in SAVERS if saver.name in names]))
+        for saver, cards in places([saver for saver in SAVERS if saver.name in names]):
+            read(saver, cards, [])
         return 0
     kept = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {"rows": []}
     if mode in ("write", "go-on"):
