@@ -40,7 +40,7 @@ def estimate(cards, flags):
 
 def figures(answer):
     rank = answer["ranks"][answer["worst"]]
-    return {"allocated": rank["peak_allocated_bytes"], "reserved": rank["peak_reserved_bytes"], "managed": rank["managed_bytes"], "host": answer["host_bytes"],
+    return {"allocated": rank["peak_allocated_bytes"], "reserved": rank["peak_reserved_bytes"], "managed": rank.get("managed_bytes", 0), "host": answer["host_bytes"],
             "step_seconds": round(answer["speed"]["step_seconds"], 4)}
 
 
@@ -168,10 +168,12 @@ def failed(rows):
 
 
 def alike(rows):
-    """How many estimates of libraries have the peaks of the rehearsal to the byte, on one card."""
+    """How near estimates of libraries come to the rehearsals, on one card."""
     estimated = [library for row, library in compared(rows) if "stack" in library and row["cards"] == 1]
-    same = sum(all(library["stack"][figure] == library[figure] for figure in ("allocated", "reserved")) for library in estimated)
-    return f"Of {len(estimated)} libraries on one card whose step is predicted, {same} have the predicted peaks, to the byte."
+    same = [library for library in estimated if library["stack"]["reserved"] == library["reserved"]]
+    apart = max(abs(library["stack"]["allocated"] - library["allocated"]) for library in same)
+    return (f"Of {len(estimated)} libraries on one card whose step is predicted, {len(same)} reserve at their peak what is predicted, to the byte; "
+            f"of what they allocate the prediction is at most {apart / 2**20:.2f} MiB off.")
 
 
 def render(kept):
