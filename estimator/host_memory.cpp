@@ -27,15 +27,19 @@ Bytes host_buffers(const Estimate& e, const Graph& graph, const RunEffects& run)
   return bytes;
 }
 
+void add_to_phases(RankEstimate& rank, const std::vector<HostPhase>& phases) {
+  for (PhasePeak& peak : rank.phases) {
+    for (const HostPhase& host : phases) {
+      if (peak.phase == host.phase && peak.steady == host.is_steady) peak.host = host.peak;
+    }
+  }
+}
+
 }  // namespace
 
 void add_host(RankEstimate& rank, const program::Program& program, const Cluster& cluster) {
   rank.host = host_bytes(program);
-  for (const HostPhase& host : host_phases(program)) {
-    for (PhasePeak& peak : rank.phases) {
-      if (peak.phase == host.phase && peak.steady == host.is_steady) peak.host = host.peak;
-    }
-  }
+  if (!rank.phases.empty()) add_to_phases(rank, host_phases(program));
   rank.managed = managed_bytes(program);
   rank.host += rank.managed - managed_on_card(rank, cluster.card.memory);
 }

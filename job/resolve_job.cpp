@@ -254,9 +254,8 @@ void note_rotations(const Job& job, const ModelSpec& spec, Notes& notes) {
   const std::int64_t numbers = checked_mul(spec.max_position_embeddings - job.sequence, spec.head_dim);
   const std::int64_t tables = (is_of_each ? spec.num_hidden_layers : 1) * (is_qwen ? 2 : 1);
   const Bytes more = checked_mul(numbers, tables) * dtype_bytes(Dtype::f32);
-  note += fmt::format(" (builders that are named after models have them for {} positions{}: {:.2g} GiB more)",
-                      spec.max_position_embeddings, is_of_each ? " in each layer" : "",
-                      static_cast<double>(more.n) / static_cast<double>(kGiB.n));
+  note += fmt::format(" (builders that are named after models have them for {} positions{}: {} more)",
+                      spec.max_position_embeddings, is_of_each ? " in each layer" : "", format_gib(more, 3));
   notes.push_back(std::move(note));
 }
 

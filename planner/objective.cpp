@@ -46,39 +46,24 @@ void refuse_if_set(const PlanRequest& request, Objective objective, const std::v
   }
 }
 
-/// With what `make` gives, or the Error that it throws.
-ClusterPlan planned(const PlanRequest& request, const std::function<Plan()>& make) {
-  ClusterPlan made{.request = request, .plan = {}, .error = {}, .refusal = {}, .price = {}};
-  try {
-    made.plan = make();
-  } catch (const Error& error) {
-    made.error = std::current_exception();
-    made.refusal = error.what();
-  }
-  return made;
+/// `thrown` is an Error, as it was thrown.
+ClusterPlan refused(const PlanRequest& request, const Error& error, std::exception_ptr thrown) {
+  return {.request = request, .plan = {}, .error = std::move(thrown), .refusal = error.what(), .price = {}};
 }
 
 ClusterPlan plan_on(const PlanRequest& request) {
-  return planned(request, [&] { return make_plan(request); });
-}
-
-/// The request with what was set for a cluster. Throws an Error for a job that can't be there.
-PlanRequest request_on(const PlanRequest& request, const ClusterChoice& choice, const Cluster& cluster) {
-  PlanRequest on_cluster = request;
-  on_cluster.cluster = cluster;
-  on_cluster.names_other_clusters = !choice.asks_how_many && choice.clusters.size() == 1;
-  if (!choice.job_on) return on_cluster;
-  SetJob set = choice.job_on(cluster);
-  on_cluster.job = std::move(set.job);
-  on_cluster.fixed = std::move(set.fixed);
-  return on_cluster;
+  try {
+    return {.request = request, .plan = make_plan(request), .error = {}, .refusal = {}, .price = {}};
+  } catch (const Error& error) {
+    return refused(request, error, std::current_exception());
+  }
 }
 
 /// Whether the job can be on the cluster at all: its batch divides among the ranks, its dtypes are supported.
-bool can_be_on(const PlanRequest& request, const ClusterChoice& choice, const Cluster& cluster) {
+bool can_be_on(const PlanRequest& request, const Cluster& cluster) {
   try {
     std::vector<std::string> notes;
-    resolve_job(request_on(request, choice, cluster).job, request.spec, cluster, notes);
+    resolve_job(request.on(cluster).job, request.spec, cluster, notes);
     return true;
   } catch (const Error&) {
     return false;
@@ -138,6 +123,18 @@ ClusterPlan plan_for(const PlanRequest& request, Objective objective) {
   PlanRequest wanted = request;
   wanted.smallest = objective == Objective::headroom;
   return plan_on(wanted);
+}
+
+ClusterPlan plan_on_cluster(const PlanRequest& request, const ClusterChoice& choice, Objective objective,
+                            const Cluster& cluster) {
+  PlanRequest asked = request;
+  asked.cluster = cluster;
+  asked.names_other_clusters = !choice.asks_how_many && choice.clusters.size() == 1;
+  try {
+    return plan_for(asked.on(cluster), objective);
+  } catch (const Error& error) {
+    return refused(asked, error, std::current_exception());
+  }
 }
 
 double free_share(const Estimate& estimate) {
@@ -211,15 +208,7 @@ PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Ob
   }
   PlanAnswer answer{.objective = objective, .tried = {}, .best = 0};
   const auto try_on = [&](const Cluster& cluster) {
-    PlanRequest on_cluster = request;
-    on_cluster.cluster = cluster;
-    try {
-      on_cluster = request_on(request, choice, cluster);
-      answer.tried.push_back(plan_for(on_cluster, objective));
-    } catch (const Error&) {
-      answer.tried.push_back(planned(on_cluster, []() -> Plan { throw; }));
-    }
-    ClusterPlan& made = answer.tried.back();
+    ClusterPlan& made = answer.tried.emplace_back(plan_on_cluster(request, choice, objective, cluster));
     made.price = prices.of(cluster.card);
     return made.has_plan();
   };
@@ -227,7 +216,7 @@ PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Ob
     answer.objective = Objective::fewest_gpus;
     std::vector<Cluster> sizes;
     std::ranges::copy_if(choice.clusters, std::back_inserter(sizes),
-                         [&](const Cluster& cluster) { return can_be_on(request, choice, cluster); });
+                         [&](const Cluster& cluster) { return can_be_on(request, cluster); });
     if (sizes.empty()) sizes.push_back(choice.clusters.front());  // to say why
     greatest(static_cast<std::int64_t>(sizes.size()),
              [&](std::int64_t index) { return !try_on(sizes[static_cast<std::size_t>(index)]); });

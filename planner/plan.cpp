@@ -61,7 +61,7 @@ class Search {
       find_smallest();
       explain_failure();
     }
-    plan_.not_considered = not_considered(request_);
+    plan_.not_considered = not_considered(request_, plan_);
     plan_.search.times = evaluator_.timings();
     plan_.search.estimates = evaluator_.estimates();
     plan_.search.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -355,6 +355,16 @@ class Search {
 };
 
 }  // namespace
+
+PlanRequest PlanRequest::on(const Cluster& other) const {
+  PlanRequest there = *this;
+  there.cluster = other;
+  if (!job_on) return there;
+  SetJob set = job_on(other);
+  there.job = std::move(set.job);
+  there.fixed = std::move(set.fixed);
+  return there;
+}
 
 Plan make_plan(const PlanRequest& request) {
   // Defaults are decided once, so that a change starts from the job as it would have been.

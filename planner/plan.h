@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -37,6 +38,12 @@ struct RejectedJob {
   std::string why;  // "ran out of memory on phantom GPUs"
 };
 
+/// A job with what was set, and the names of its fields that were.
+struct SetJob {
+  Job job;
+  std::vector<std::string> fixed;
+};
+
 struct PlanRequest {
   ModelSpec spec;
   Job job;                         // what the user set
@@ -48,7 +55,12 @@ struct PlanRequest {
   std::vector<RejectedJob> rejected = {};     // resolved; never chosen
   std::optional<Efficiency> efficiency = {};  // --calibration; none: what is known of the card
   bool names_other_clusters = true;           // a larger one that has a plan, a smaller one that is faster
+  /// What is set on another cluster: a stack's defaults are others on one GPU than on several. Empty: the same. Throws
+  /// an Error for a job that can't be there.
+  std::function<SetJob(const Cluster& cluster)> job_on = {};
 
+  /// The same question of another cluster. Throws what job_on throws.
+  PlanRequest on(const Cluster& other) const;
   bool is_fixed(std::string_view field) const { return std::ranges::find(fixed, field) != fixed.end(); }
 };
 
@@ -101,6 +113,7 @@ struct ClosestJob {
 struct Plan {
   std::optional<Candidate> chosen;              // none: exit 4
   std::optional<ClosestJob> closest;            // where no job is chosen
+  bool host_memory_would_do = false;            // likewise: some fits if parts of it are offloaded
   std::optional<OtherCluster> larger_cluster;   // likewise; the smallest one of those that were tried
   std::optional<OtherCluster> smaller_cluster;  // a part of the cluster that is faster than all of it, as chosen
   std::optional<LargerBatch> larger;       // of the chosen job; none if its global batch is set, or if none is faster

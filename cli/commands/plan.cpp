@@ -127,6 +127,7 @@ JobChoice first_job(const JobFlags& flags, const ClusterChoice& clusters) {
     try {
       return read_job_choice_on_stack(flags, cluster);
     } catch (const NotModelled&) {  // another cluster may do
+    } catch (const Conflict&) {
     }
   }
   return read_job_choice_on_stack(flags, clusters.clusters.back());
@@ -141,12 +142,8 @@ std::string kinds_of_change() {
 
 int run_plan(const PlanFlags& flags) {
   const Allowed allowed = parse_allowed(flags.allow);
-  ClusterChoice clusters = read_clusters(flags);
+  const ClusterChoice clusters = read_clusters(flags);
   const JobChoice choice = first_job(flags.job, clusters);
-  clusters.job_on = [&](const Cluster& cluster) {
-    const JobChoice there = read_job_choice_on_stack(flags.job, cluster);
-    return SetJob{.job = there.job, .fixed = there.fixed};
-  };
   const Objective objective = read_objective(flags, clusters);
   const Prices prices = flags.price.empty() ? Prices() : Prices(flags.price);
   std::optional<std::int64_t> tokens;
@@ -164,6 +161,10 @@ int run_plan(const PlanFlags& flags) {
                       .cluster = clusters.clusters.front(),
                       .allowed = allowed,
                       .clip = !flags.no_clip};
+  request.job_on = [&](const Cluster& cluster) {
+    JobChoice there = read_job_choice_on_stack(flags.job, cluster);
+    return SetJob{.job = std::move(there.job), .fixed = std::move(there.fixed)};
+  };
   request.efficiency = read_calibration(flags, clusters, request.spec);
   check_output("-o", flags.output);
   int rehearsals = 0;

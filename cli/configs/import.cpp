@@ -214,12 +214,6 @@ ImportedJob import_configs(const std::vector<std::string>& paths, const std::vec
   return importer.take();
 }
 
-std::vector<std::pair<std::string, std::string>> fields_on(const ImportedJob& job, std::int64_t gpus) {
-  auto fields = job.fields;
-  if (job.is_ddp_on_several && gpus > 1) fields.emplace_back("sharding", "no-shard");
-  return fields;
-}
-
 bool is_foreign_config(const std::string& path) {
   const std::string text = read_file(path);
   if (syntax_of(path, text) != Syntax::json) return true;

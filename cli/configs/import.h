@@ -28,9 +28,6 @@ struct ImportedJob {
 /// for two files that contradict each other.
 ImportedJob import_configs(const std::vector<std::string>& paths, const std::vector<std::string>& words = {});
 
-/// The fields, with what they are on so many GPUs where the files don't say how many there are.
-std::vector<std::pair<std::string, std::string>> fields_on(const ImportedJob& job, std::int64_t gpus);
-
 /// Whether the file is one of another tool, as opposed to a job file of ours. Throws InputError if it can't be read.
 bool is_foreign_config(const std::string& path);
 

@@ -39,15 +39,6 @@ void refuse_without_gpus(const JobFlags& flags, const ImportedJob& job) {
   throw InputError(fmt::format("--gpus: missing; --job doesn't name the card, say it, for example --gpus {}", example));
 }
 
-/// Of the first cluster where there are several to choose from; 0 where they are searched for.
-std::int64_t cards_of(const std::string& gpus) {
-  try {
-    return gpus.empty() ? 0 : parse_cluster(gpus.substr(0, gpus.find(','))).cards();
-  } catch (const InputError&) {
-    return 0;  // whoever needs it says what is wrong
-  }
-}
-
 std::string summary(const ImportedJob& job) {
   std::string files, paths;
   for (const ImportedJob::File& file : job.files) {
@@ -73,7 +64,8 @@ void apply_configs(JobFlags& flags) {
   if (flags.stack.empty() && flags.has_stack) flags.stack = job.stack;
   apply_gpus(flags, job.gpus);
   refuse_without_gpus(flags, job);
-  flags.imported = fields_on(job, cards_of(flags.gpus));
+  flags.imported = job.fields;
+  flags.copies_on_several = job.is_ddp_on_several;
   for (const Finding& finding : job.unmodelled) flags.unmodelled.push_back(finding_text(finding));
   for (const Finding& finding : job.assumed) flags.assumed.push_back(fmt::format("{}, by --job", finding.says));
   complain("vramfit", summary(job));

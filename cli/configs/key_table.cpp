@@ -27,6 +27,11 @@ bool is_known(std::string_view key, const KeyTable& table) {
          std::ranges::any_of(table.ignored, [&](const IgnoredKeys& row) { return is_among(key, row.keys); });
 }
 
+bool reads_null(std::string_view key, const KeyTable& table) {
+  const auto row = std::ranges::find(table.read, key, &KeyRow::key);
+  return row != table.read.end() && row->reads_null;
+}
+
 void read_key(std::string_view key, const Setting& setting, const KeyTable& table, Draft& draft) {
   if (const auto row = std::ranges::find(table.read, key, &KeyRow::key); row != table.read.end()) {
     row->read(setting, draft);
@@ -55,7 +60,7 @@ void read_key(std::string_view key, const Setting& setting, const KeyTable& tabl
 void read_keys(const ConfigNode& map, const std::string& file, const std::string& path, const KeyTable& table,
                Draft& draft) {
   for (std::size_t i = 0; i < map.keys.size(); ++i) {
-    if (map.items[i].is_null()) continue;
+    if (map.items[i].is_null() && !reads_null(map.keys[i], table)) continue;
     const std::string key = path.empty() ? map.keys[i] : fmt::format("{}.{}", path, map.keys[i]);
     read_key(map.keys[i], {file, key, &map.items[i]}, table, draft);
   }

@@ -13,6 +13,7 @@ namespace vramfit {
 struct KeyRow {
   std::string_view key;
   void (*read)(const Setting& setting, Draft& draft);
+  bool reads_null = false;  // others are as if they weren't there
 };
 
 /// Keys that change nothing that is estimated, with the reason; separated by spaces. One that ends in '*' stands for

@@ -86,28 +86,41 @@ bool any_job_flag(const JobFlags& flags) {
          std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
 }
 
-namespace {
-
 struct JobFile {
   std::string name;
   JsonValue document;
 };
 
-/// Each file is read once, as it may be a pipe.
-std::vector<JobFile> read_job_files(const JobFlags& flags) {
-  std::vector<JobFile> files;
-  for (const std::string& name : flags.job_files) files.push_back({name, parse_json(read_file(name), name)});
-  return files;
+namespace {
+
+const std::vector<JobFile>& read_job_files(const JobFlags& flags) {
+  if (!flags.read_files) {
+    std::vector<JobFile> files;
+    for (const std::string& name : flags.job_files) files.push_back({name, parse_json(read_file(name), name)});
+    flags.read_files = std::make_shared<const std::vector<JobFile>>(std::move(files));
+  }
+  return *flags.read_files;
 }
 
-JobChoice read_on(Job base, const JobFlags& flags, const std::vector<JobFile>& files) {
+/// Of the first cluster where there are several to choose from; 0 where they are searched for.
+std::int64_t cards_of(const std::string& gpus) {
+  try {
+    return gpus.empty() ? 0 : parse_cluster(gpus.substr(0, gpus.find(','))).cards();
+  } catch (const InputError&) {
+    return 0;  // whoever needs it says what is wrong
+  }
+}
+
+JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards) {
   JobChoice choice{.job = std::move(base), .fixed = {}};
   std::vector<std::string> set;
-  for (const auto& [name, value] : flags.imported) {
+  const auto import = [&](std::string_view name, const std::string& value) {
     set_job_field(choice.job, job_field_named(name), value, "--job");
-    set.push_back(name);
-  }
-  for (const JobFile& file : files) {
+    set.emplace_back(name);
+  };
+  for (const auto& [name, value] : flags.imported) import(name, value);
+  if (flags.copies_on_several && cards > 1) import("sharding", "no-shard");
+  for (const JobFile& file : read_job_files(flags)) {
     JsonObject object(file.document, file.name);
     read_job(object, choice.job, set);
   }
@@ -132,7 +145,7 @@ JobChoice read_on(Job base, const JobFlags& flags, const std::vector<JobFile>& f
 
 }  // namespace
 
-JobChoice read_job_choice(const JobFlags& flags) { return read_on(unresolved_job(), flags, read_job_files(flags)); }
+JobChoice read_job_choice(const JobFlags& flags) { return read_on(unresolved_job(), flags, cards_of(flags.gpus)); }
 
 void add_stack_flag(CLI::App& command, JobFlags& flags, const char* by_default) {
   flags.has_stack = true;
@@ -170,16 +183,15 @@ void require_fsdp1_of_stack(const Job& job, const Stack& stack, const Cluster& c
 
 JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Cluster& cluster) {
   std::span<const StackDefault> defaults = defaults_of(stack, cluster);
-  const std::vector<JobFile> files = read_job_files(flags);
-  JobChoice choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
+  JobChoice choice = read_on(on_stack(unresolved_job(), defaults), flags, cluster.cards());
   if (choice.job.sharding == "no-shard" && stack.name != "vramfit") {
     defaults = defaults_of(stack, cluster, true);
-    choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
+    choice = read_on(on_stack(unresolved_job(), defaults), flags, cluster.cards());
   }
   require_fsdp1_of_stack(choice.job, stack, cluster);
   if (choice.job.runtime == Runtime::pytorch_fsdp1) {
     defaults = stack.with_fsdp1;
-    choice = read_on(on_stack(unresolved_job(), defaults), flags, files);
+    choice = read_on(on_stack(unresolved_job(), defaults), flags, cluster.cards());
   }
   const Stack& of_runtime = choice.job.runtime == Runtime::deepspeed ? with_deepspeed(stack) : stack;
   if (&of_runtime != &stack) return read_job_choice(flags, of_runtime, cluster);

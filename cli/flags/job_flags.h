@@ -2,6 +2,7 @@
 // (job/fields/job_fields.h); a test freezes them.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@ class App;
 
 namespace vramfit {
 
+struct JobFile;
+
 /// What was typed, unread.
 struct JobFlags {
   std::string model, gpus, host_memory, stack, confidence;
@@ -25,7 +28,10 @@ struct JobFlags {
   bool has_stack = false;                        // the command has --stack
   // What other tools' files say (cli/configs/job_configs.h): fields and values, what isn't modelled, what is assumed.
   std::vector<std::pair<std::string, std::string>> imported;
+  bool copies_on_several = false;  // they don't say how many GPUs there are, and on several each has a copy (DDP)
   std::vector<std::string> unmodelled, assumed;
+  /// What `job_files` hold, once somebody has read them: they may be pipes.
+  mutable std::shared_ptr<const std::vector<JobFile>> read_files = {};
 };
 
 inline constexpr const char* kNetworkHelp =

@@ -87,7 +87,7 @@ std::string batches_note(const PlanAnswer& answer) {
     if (made.has_plan()) batches.insert(made.plan->chosen->job.global_batch);
   }
   if (batches.size() < 2 || answer.objective == Objective::largest_batch) return "";
-  return fmt::format("  (global batches of {}: --global-batch sets one for all)\n", fmt::join(batches, ", "));
+  return fmt::format("  (global batches differ: {})\n", fmt::join(batches, ", "));
 }
 
 /// Where the model ends before the memory does.
@@ -95,8 +95,9 @@ std::string sequence_note(const PlanAnswer& answer) {
   const ClusterPlan& best = answer.tried[answer.best];
   const std::int64_t positions = best.request.spec.max_position_embeddings;
   if (answer.objective != Objective::longest_sequence || !best.has_plan() || positions <= 0) return "";
-  if (best.plan->chosen->job.sequence + kSequenceStep <= positions) return "";
-  return fmt::format("The sequence is as long as the model has positions: {}\n", positions);
+  const std::int64_t sequence = best.plan->chosen->job.sequence;
+  if (sequence + kSequenceStep <= positions) return "";
+  return fmt::format("A sequence of {}: the model has {} positions\n", sequence, positions);
 }
 
 /// A line for each; ">" marks the answer.

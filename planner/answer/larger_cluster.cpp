@@ -45,10 +45,11 @@ enum class Alike { all, one };  // of configurations that have nearly as many fr
 
 /// The fastest job that fits this cluster and is faster than `above`, if there is one. Throws an Error where the job
 /// can't be on it.
-std::optional<Fitting> fastest_fitting(const Cluster& cluster, PlanRequest request, double above, SearchCounts& counts,
-                                       const std::shared_ptr<ModelStages>& model, Alike alike = Alike::all) {
+std::optional<Fitting> fastest_fitting(const Cluster& cluster, const PlanRequest& asked, double above,
+                                       SearchCounts& counts, const std::shared_ptr<ModelStages>& model,
+                                       Alike alike = Alike::all) {
   std::vector<std::string> notes;
-  request.cluster = cluster;
+  PlanRequest request = asked.on(cluster);
   request.job = resolve_job(request.job, request.spec, request.cluster, notes);
   Evaluator evaluator(request, model);
   const std::optional<LeastOfAll> least = least_of_all(request.job, request, evaluator);

@@ -92,6 +92,7 @@ class NoPlan {
 
   void offer_host_memory(const std::optional<OffloadedPlan>& offloaded) {
     if (!offloaded) return;
+    plan_.host_memory_would_do = true;
     plan_.why += fmt::format("{} with {} of host memory a node (--host-memory) it would fit at {}", joint(),
                              format_gib(offloaded->host), format_gib(offloaded->total));
     has_offer_ = true;

@@ -13,13 +13,23 @@ namespace vramfit {
 
 namespace {
 
-/// "precision, method": kinds of which at least one change has rules.
-std::string kinds_not_allowed(const PlanRequest& request) {
+/// Whether an alternative shows what the kind would give.
+bool is_told_of(const Plan& plan, std::string_view kind) {
+  return std::ranges::any_of(plan.alternatives, [&](const Candidate& candidate) {
+    return std::ranges::any_of(candidate.needs,
+                               [&](const std::string& need) { return need.substr(0, need.find(':')) == kind; });
+  });
+}
+
+/// "precision, method": kinds of fields that nobody set, of which at least one change has rules.
+std::string kinds_not_allowed(const PlanRequest& request, const Plan& plan) {
   std::vector<std::string_view> names;
   for (const bool last_resort : {false, true}) {
     for (const Change& change : changes_not_allowed(request, last_resort)) {
-      const std::string_view name = change.kinds.front()->name;
-      if (std::ranges::find(names, name) != names.end()) continue;
+      const ResultChange& kind = *change.kinds.front();
+      const std::string_view name = kind.name;
+      const bool is_known = std::ranges::find(names, name) != names.end();
+      if (is_known || request.is_fixed(kind.field) || is_told_of(plan, name)) continue;
       const std::optional<Job> job = possible_job(change.job, request);
       if (job && has_rules(*job, request.cluster)) names.push_back(name);
     }
@@ -48,12 +58,14 @@ constexpr Untried kUntried[]{
 
 }  // namespace
 
-std::vector<std::string> not_considered(const PlanRequest& request) {
+std::vector<std::string> not_considered(const PlanRequest& request, const Plan& plan) {
   std::vector<std::string> list;
-  if (const std::string kinds = kinds_not_allowed(request); !kinds.empty()) {
+  if (const std::string kinds = kinds_not_allowed(request, plan); !kinds.empty()) {
     list.push_back(fmt::format("changes of the result (--allow {})", kinds));
   }
-  if (could_offload(request)) list.emplace_back("offload to host memory (--host-memory 64GiB)");
+  if (!plan.host_memory_would_do && could_offload(request)) {
+    list.emplace_back("offload to host memory (--host-memory SIZE)");
+  }
   if (request.job.runtime != Runtime::vramfit || request.cluster.is_cpu()) return list;
   for (const Untried& each : kUntried) {
     if (!request.is_fixed(each.field)) list.emplace_back(each.what);

@@ -40,9 +40,9 @@ class PeakReader {
     }
   }
   void begin(const Section& section) {
-    const bool is_of_step = section.kind != Section::Kind::load && !is_save(section);
-    is_first_ = !is_of_step || section.steps != Section::Steps::later;
-    is_later_ = is_of_step && section.steps != Section::Steps::first;
+    const bool is_load = section.kind == Section::Kind::load;
+    is_first_ = is_load || (!is_save(section) && section.steps != Section::Steps::later);
+    is_later_ = !is_load && section.steps != Section::Steps::first;
     enter(phase_);
   }
   Bytes peak() const { return Bytes{peak_}; }

@@ -12,7 +12,7 @@ namespace vramfit {
 /// What CPU ranks hold on their "device" is not among them.
 Bytes host_bytes(const program::Program& program);
 
-/// The same of one phase: of load, saving and the first step, or of later ones.
+/// The same of one phase: of load and the first step, or of later ones and of saving.
 struct HostPhase {
   Phase phase = Phase::load;
   bool is_steady = false;

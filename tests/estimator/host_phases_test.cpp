@@ -13,11 +13,12 @@
 namespace vramfit {
 namespace {
 
-RankEstimate rank_with(const std::string& gpus, const std::vector<std::pair<std::string, std::string>>& fields) {
+RankEstimate rank_with(const std::string& gpus, const std::vector<std::pair<std::string, std::string>>& fields,
+                       const RunEffects& run = {}) {
   Job job = unresolved_job();
   for (const auto& [name, value] : fields) set_job_field(job, job_field_named(name), value, name);
   const ModelSpec spec = parse_config(testing::small_model_text("llama"), "llama");
-  const Estimate made = estimate(spec, job, parse_cluster(gpus), {.suggestions = false});
+  const Estimate made = estimate(spec, job, parse_cluster(gpus), {.suggestions = false, .run = run});
   REQUIRE(made.verdict == Verdict::fits);
   return worst_rank(made);
 }
@@ -49,6 +50,12 @@ TEST_CASE("the engine makes all that it needs on the host while it loads") {
     CHECK(host_of(rank, Phase::load, false) == rank.host);
     CHECK(host_of(rank, Phase::forward, true) == rank.host);
   }
+}
+
+TEST_CASE("saving tells what is there, with its copies") {
+  const RankEstimate rank = rank_with("1xH100-80GB", {{"offload", "optimizer"}}, {.saves = true});
+  CHECK(host_of(rank, Phase::checkpoint_save, true) == rank.host);
+  CHECK(host_of(rank, Phase::forward, true) > Bytes{});
 }
 
 TEST_CASE("DeepSpeed's offloaded optimizer takes more while it updates than while it loads") {

@@ -153,7 +153,7 @@ constexpr std::array kKeys{
     KeyRow{"fsdp_reshard_after_forward", read_reshard},
     KeyRow{"data_parallel_replicate_dim", read_replicas},
     KeyRow{"data_parallel_shard_dim", read_shards},
-    KeyRow{"clip_grad_norm", read_clipping},
+    KeyRow{"clip_grad_norm", read_clipping, true},
     KeyRow{"dataset", read_dataset},
 };
 constexpr std::array kOthers{

@@ -133,8 +133,8 @@ Job job_of(const ImportedJob& imported, const PlanFile& plan) {
   if (plan.job.runtime == Runtime::deepspeed) job = on_stack(job, defaults_of(stack_named("deepspeed"), plan.cluster));
   if (imported.stack == "trl-dpo") job = on_stack(job, defaults_of(stack_named("trl-dpo"), plan.cluster));
   job.wrap_embeddings = false;  // as PyTorch's libraries have it unless told otherwise
-  for (const auto& [field, value] : fields_on(imported, plan.cluster.cards()))
-    set_job_field(job, job_field_named(field), value, "imported");
+  for (const auto& [field, value] : imported.fields) set_job_field(job, job_field_named(field), value, "imported");
+  if (imported.is_ddp_on_several && plan.cluster.cards() > 1) job.sharding = "no-shard";
   std::vector<std::string> notes;
   return resolve_job(job, plan.spec, plan.cluster, notes);
 }

@@ -19,7 +19,7 @@ PlanRequest resolved(PlanRequest request) {
 }
 
 bool names(const PlanRequest& request, std::string_view words) {
-  return std::ranges::any_of(not_considered(request),
+  return std::ranges::any_of(not_considered(request, {}),
                              [&](const std::string& each) { return each.find(words) != std::string::npos; });
 }
 
@@ -32,6 +32,16 @@ TEST_CASE("what was not considered is named with its flag until somebody names i
   CHECK(names(request, "--wrap size:N"));
   request.allowed.kinds["precision"] = {};
   CHECK_FALSE(names(request, "--allow precision, "));
+  request.allowed.kinds.clear();
+  Plan plan;
+  plan.alternatives.push_back({.job = {}, .estimate = {}, .time = {}, .needs = {"precision:bf16-pure"}, .why = ""});
+  plan.host_memory_would_do = true;
+  for (const std::string& each : not_considered(request, plan)) {
+    CHECK(each.find("--allow precision") == std::string::npos);
+    CHECK(each.find("--host-memory") == std::string::npos);
+  }
+  request.fixed.emplace_back("precision");
+  CHECK_FALSE(names(request, "--allow precision"));
   request.fixed.emplace_back("wrap");
   CHECK_FALSE(names(request, "--wrap size:N"));
   request.cluster.host_memory = 64 * kGiB;

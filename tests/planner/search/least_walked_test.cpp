@@ -136,7 +136,11 @@ PlanRequest drawn_of_deepspeed(std::mt19937& random) {
   request.job.global_batch = ranks * drawn(random, {1, 2, 4});
   fix(request, "runtime", "deepspeed");
   fix(request, "modeling", "transformers");
-  if (drawn(random, {0, 2}) == 0) fix(request, "method", "lora");
+  const std::int64_t method = drawn(random, {0, 1, 2, 2});
+  if (method < 2) fix(request, "method", method == 0 ? "lora" : "qlora");
+  if (drawn(random, {0, 1, 2}) == 0) fix(request, "precision", "fp16-mixed");
+  if (drawn(random, {0, 1, 2}) == 0) fix(request, "offload", "optimizer");
+  if (drawn(random, {0, 1}) == 0) fix(request, "modeling", "trl");
   return request;
 }
 
