@@ -216,7 +216,8 @@ void resolve_adapters(Job& job, Notes& notes) {
     job.quantization = "nf4-double";
     notes.emplace_back("--quantization nf4-double");
   }
-  if (has_trl(job) && job.runtime != Runtime::deepspeed && !job.frozen_dtype) {
+  const bool converts_frozen = job.runtime == Runtime::deepspeed && job.method != Method::qlora;
+  if (has_trl(job) && !converts_frozen && !job.frozen_dtype) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (TRL loads weights so unless its model_init_kwargs say otherwise)");
   }

@@ -58,15 +58,13 @@ void require_precision(const Job& job) {
   }
 }
 
+/// TRL's trainers load what is quantized as all else, which has been said of the frozen weights; DeepSpeed converts what
+/// isn't quantized.
+bool dequantizes_as_loaded(const Job& job) { return job.method == Method::qlora && has_trl(job); }
+
 /// PEFT's, over a base that DeepSpeed converts as it does all weights.
 void require_adapters(const Job& job) {
   if (job.method == Method::full) return;
-  if (job.method == Method::qlora && has_trl(job)) {
-    const std::string modeling = job_field_named("modeling").get(job);
-    throw NotModelled(fmt::format(
-        "--method qlora with --runtime deepspeed and --modeling {0} (--method lora is; with --stack {0} qlora is)",
-        modeling));
-  }
   if (job.method == Method::qlora && job.sharding == "full-shard") {
     throw NotModelled(
         "--method qlora with --runtime deepspeed and --sharding full-shard, ZeRO-3 (shard-grad-op, ZeRO-2, is)");
@@ -80,8 +78,8 @@ void require_adapters(const Job& job) {
                     "whose checkpoints are reentrant (--checkpointing none is, and shard-grad-op, ZeRO-2)",
                     job_field_named("checkpointing").get(job)));
   }
-  const Dtype computed = job.precision.compute;
-  if (job.frozen_dtype.value_or(computed) == computed) return;
+  const Dtype computed = job.precision.compute, frozen = job.frozen_dtype.value_or(computed);
+  if (frozen == computed || (dequantizes_as_loaded(job) && frozen == Dtype::f32)) return;
   throw NotModelled(fmt::format(
       "--frozen-dtype {0} with --runtime deepspeed (DeepSpeed converts frozen weights to {1}, whatever they "
       "are loaded in: --frozen-dtype {1})",
@@ -149,7 +147,7 @@ Job in_16_bits(Job job) {
   const bool has_wide_parts = job.sharding == "full-shard" && has_adapters(job) && !has_trl(job);
   if (!has_wide_parts) precision.storage = precision.compute;
   precision.name = "";
-  job.frozen_dtype.reset();
+  if (!dequantizes_as_loaded(job)) job.frozen_dtype.reset();
   return job;
 }
 

@@ -36,11 +36,15 @@ class ZeroCase(Case):
         sizes = [word.split("=") for word in named.split(",") if word]
         return [*(["--overlap", "off"] if self.serial else []), *(["--sizes", *(f"{KEYS[key]}={value}" for key, value in sizes)] if sizes else [])]
 
+    def prepares(self):
+        """Whether the script does: TRL's trainers take what is quantized as it is loaded."""
+        return True
+
     def job(self):
         fields = super().job()
         if self.zero == 3:
             fields |= {"overlap_comm": "off" if self.serial else "on"} | ({"zero3_sizes": self.sizes} if self.sizes else {})
-        if self.quantization != "none":  # whatever the base is prepared in
+        if self.quantization != "none" and self.prepares():  # whatever the base is prepared in
             fields["frozen_dtype"] = self.precision.removesuffix("-mixed")
         return fields
 

@@ -5,13 +5,16 @@ import sys
 
 import deepspeed_events_test
 from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
-from events_test import FOLDER, SMALL, TINY, counted_events, libraries, rehearsed_events
+from events_test import FOLDER, QLORA, SMALL, TINY, counted_events, libraries, rehearsed_events
 from recorded import Comparison
 from sft_deepspeed_events_test import SCARCE
 
 
 @dataclasses.dataclass
 class DpoZeroCase(ZeroCase):
+    def prepares(self):
+        return False
+
     def job(self):
         return {**super().job(), "modeling": "trl-dpo"}
 
@@ -33,6 +36,11 @@ FEW = [
     DpoZeroCase(**SMALL, zero=3, ranks=4, offload="params", sizes="auto", bucket=0, checkpointing="full", optimizer="adamw:deepspeed", accumulation=2),
     DpoZeroCase(**TINY, zero=3, ranks=2, lora_rank=4),
     DpoZeroCase(**SMALL, zero=3, ranks=4, lora_rank=16, sizes="auto", bucket=0, accumulation=2),
+    # Bases in 4 bits.
+    DpoZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, zero=2, ranks=2, bucket=3000, checkpointing="full"),
+    DpoZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=2, ranks=4, accumulation=2, offload="optimizer", checkpointing="full"),
+    DpoZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "quantization": "nf4"}, family="qwen2", zero=1, ranks=1, lora_dropout=0.1, tied=True),
+    DpoZeroCase(**{**TINY, "sequence": 320}, **QLORA, family="qwen3", zero=1, ranks=8, overlap=True, checkpointing="full", batch=2, optimizer="adamw:foreach"),
     DpoZeroCase(**TINY, zero=2, ranks=2, bucket=100_000, checkpointing="full"),  # the last one has another bucket in each step, which ZeRO-3 makes in loading
 ]
 MORE = [

@@ -10,12 +10,15 @@ import sys
 
 import deepspeed_events_test
 from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
-from events_test import FOLDER, SMALL, TINY, counted_events, libraries, rehearsed_events
+from events_test import FOLDER, QLORA, SMALL, TINY, counted_events, libraries, rehearsed_events
 from recorded import Comparison
 
 
 @dataclasses.dataclass
 class SftZeroCase(ZeroCase):
+    def prepares(self):
+        return False
+
     def job(self):
         return {**super().job(), "modeling": "trl"}
 
@@ -43,6 +46,12 @@ FEW = [
     SftZeroCase(**SMALL, zero=3, ranks=4, lora_rank=16, lora_dropout=0.05, checkpointing="full", sizes="auto", bucket=0, accumulation=2),
     SftZeroCase(**SMALL, zero=3, ranks=1, lora_rank=8, lora_targets="q_proj,v_proj", checkpointing="full", tied=True, family="qwen2"),
     SftZeroCase(**SMALL, zero=3, ranks=8, lora_rank=16, checkpointing="full", sizes=SCARCE),
+    # Bases in 4 bits.
+    SftZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, zero=2, ranks=2, bucket=3000, checkpointing="full"),
+    SftZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=2, ranks=4, accumulation=2, offload="optimizer", checkpointing="full"),
+    SftZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "quantization": "nf4"}, family="qwen2", zero=1, ranks=1, checkpointing="full", lora_dropout=0.1, tied=True),
+    SftZeroCase(**{**TINY, "sequence": 320}, **QLORA, family="qwen3", zero=1, ranks=8, overlap=True, checkpointing="full", batch=2, optimizer="adamw:foreach"),
+    SftZeroCase(**{**TINY, "sequence": 1300}, **{**QLORA, "quantization": "nf4", "frozen_dtype": "fp16"}, family="phi3", attention="auto", zero=2, ranks=3, precision="fp16-mixed", card="T4", bucket=0, optimizer="adamw:deepspeed"),
     SftZeroCase(**TINY, zero=2, ranks=2, bucket=100_000, checkpointing="full"),  # the last one has another bucket in each step, which ZeRO-3 makes in loading
 ]
 MORE = [
