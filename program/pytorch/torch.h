@@ -307,7 +307,8 @@ class Torch final : public Backend {
   Tensor original_of_nf4(int parameter, std::int64_t elements, Dtype dtype);
   Tensor dequantized_scales(int parameter, std::int64_t elements);
   /// A quantized parameter as bitsandbytes hands it to a product.
-  Tensor dequantized(int parameter, std::int64_t elements, const Tensor& scales, Dtype dtype);
+  Tensor dequantized(program::Access codes, std::int64_t elements, const Tensor& scales, Dtype dtype);
+  Tensor product_with_dequantized(const Tensor& x, int parameter, const WorkShape& shape, int bias);
   /// A parameter as products read it: itself, or its conversion under autocast.
   struct Operand {
     Tensor cast;  // empty: the parameter itself
@@ -388,7 +389,7 @@ class Torch final : public Backend {
   std::array<Tensor, 2> lt_workspaces_;  // cuBLASLt's, in the same way
   std::optional<Dtype> autocast_;
   std::map<int, Tensor> cast_parameters_;  // under autocast
-  std::vector<Tensor> leaves_;             // of require_gradient(), and their gradients
+  std::vector<Tensor> leaves_;             // of require_gradient(), their gradients, and what the graph keeps
   std::function<void(int)> on_gradient_;   // empty: none
   ModuleHooks *hooks_ = nullptr, *hooks_of_other_model_ = nullptr;
   bool in_backward_ = false, has_gradients_ = true;

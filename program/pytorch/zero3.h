@@ -73,6 +73,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   void add_parameters();
   void add_groups(const std::vector<Trained*>& parameters, std::size_t of_optimizer);
   void make_parts();
+  void part_whole_model();
   void flatten();
   void make_masters();
   void make_gradients();
@@ -110,6 +111,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   Zero3Sizes sizes_;
   Stream gathering_, reducing_;
   Zero3Coordinator coordinator_;
+  bool is_loaded_whole_;            // before it is parted
   std::vector<Submodule> modules_;  // around all others, from the root to the one without the output layer
   std::vector<Group> groups_;
   std::map<std::string, int> inputs_left_;  // by module: gradients that backward is still to see

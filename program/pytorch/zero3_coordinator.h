@@ -36,6 +36,7 @@ struct Gather {
 /// A parameter of which each rank has a part.
 struct PartedParameter {
   const Trained* trained = nullptr;
+  std::int64_t elements = 0;  // of what is stored: of matrices in 4 bits, bytes
   Dtype dtype = Dtype::bf16;
   bool gets_gradient = true;
   std::int64_t part_elements = 0;  // with the padding
@@ -56,7 +57,7 @@ class Zero3Coordinator {
   /// In the order in which they were parted (ds_id).
   std::vector<PartedParameter>& parameters() { return parameters_; }
   const std::vector<PartedParameter>& parameters() const { return parameters_; }
-  void add(const Trained& trained, Dtype dtype, bool gets_gradient);
+  void add(const Trained& trained, std::int64_t elements, Dtype dtype, bool gets_gradient);
   /// All of them, when all are there.
   void set_model_order(const std::vector<Trained>& all);
   /// In parameters(), of one by its index in the graph.

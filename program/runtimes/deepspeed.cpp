@@ -65,10 +65,6 @@ bool dequantizes_as_loaded(const Job& job) { return job.method == Method::qlora 
 /// PEFT's, over a base that DeepSpeed converts as it does all weights.
 void require_adapters(const Job& job) {
   if (job.method == Method::full) return;
-  if (job.method == Method::qlora && job.sharding == "full-shard") {
-    throw NotModelled(
-        "--method qlora with --runtime deepspeed and --sharding full-shard, ZeRO-3 (shard-grad-op, ZeRO-2, is)");
-  }
   // TRL asks for reentrant checkpoints, which it gets from the second forward on (trl/models/utils.py:
   // disable_gradient_checkpointing).
   const bool is_checkpointed = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
@@ -139,12 +135,12 @@ void require(const Job& job, const Cluster& cluster) {
 
 /// The model is converted to 16 bits, whatever it is stored in, and computes without autocast; partitions are fp32.
 /// None of the named precisions is that. ZeRO-3 parts adapters as PEFT makes them, in fp32 (runtime/engine.py:
-/// _cast_module_mixed_precision), and TRL has PEFT make them in the base's type (sft_trainer.py:
+/// _cast_module_mixed_precision); those of a base in 4 bits it parts later, and converts them. TRL has PEFT make them in the base's type (sft_trainer.py:
 /// autocast_adapter_dtype).
 Job in_16_bits(Job job) {
   Precision& precision = job.precision;
   precision.reduce = precision.output = precision.compute;
-  const bool has_wide_parts = job.sharding == "full-shard" && has_adapters(job) && !has_trl(job);
+  const bool has_wide_parts = job.sharding == "full-shard" && job.method == Method::lora && !has_trl(job);
   if (!has_wide_parts) precision.storage = precision.compute;
   precision.name = "";
   if (!dequantizes_as_loaded(job)) job.frozen_dtype.reset();

@@ -20,7 +20,7 @@ class Adapters {
   /// module around both.
   Tensor added(Tensor result, const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
                const std::string& name = "") const;
-  /// The result of a linear in 4 bits, with what its adapter adds to it (tuners/lora/bnb.py).
+  /// The result of a linear in 4 bits, without what its adapter adds.
   Tensor quantized(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) const;
   /// What the adapter adds; `name` as above.
   Tensor change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,

@@ -52,6 +52,12 @@ FEW = [
     SftZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "quantization": "nf4"}, family="qwen2", zero=1, ranks=1, checkpointing="full", lora_dropout=0.1, tied=True),
     SftZeroCase(**{**TINY, "sequence": 320}, **QLORA, family="qwen3", zero=1, ranks=8, overlap=True, checkpointing="full", batch=2, optimizer="adamw:foreach"),
     SftZeroCase(**{**TINY, "sequence": 1300}, **{**QLORA, "quantization": "nf4", "frozen_dtype": "fp16"}, family="phi3", attention="auto", zero=2, ranks=3, precision="fp16-mixed", card="T4", bucket=0, optimizer="adamw:deepspeed"),
+    SftZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=3, ranks=2, checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, zero=3, ranks=2),
+    SftZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=4, checkpointing="full", accumulation=2, lora_dropout=0.05),
+    SftZeroCase(**{**SMALL, "sequence": 512}, **{**QLORA, "quantization": "nf4"}, zero=3, ranks=3, family="qwen2", tied=True, sizes="auto", bucket=0, checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=8, sizes=AT_ONCE, bucket=0, checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=1, offload="params", sizes=SCARCE, checkpointing="full", accumulation=2),
     SftZeroCase(**TINY, zero=2, ranks=2, bucket=100_000, checkpointing="full"),  # the last one has another bucket in each step, which ZeRO-3 makes in loading
 ]
 MORE = [
@@ -67,6 +73,13 @@ MORE = [
       for ranks, rank, family, tied, accumulation, checkpointing, sizes, offload, precision in (
           (2, 16, "llama", False, 1, "full", AT_ONCE, "none", "bf16-mixed"), (3, 64, "qwen3", True, 3, "full", "", "none", "fp16-mixed"), (4, 8, "mistral", False, 2, "none", SCARCE, "none", "bf16-mixed"),
           (64, 16, "granite", True, 1, "full", "auto", "params", "bf16-mixed"))),
+]
+MORE += [
+    SftZeroCase(**{**SMALL, "sequence": 512}, **{**QLORA, "frozen_dtype": "fp16"}, zero=3, ranks=2, precision="fp16-mixed", family="qwen3", tied=True, lora_targets="q_proj,v_proj", checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=4, offload="optimizer", family="phi3", attention="auto", optimizer="adamw:deepspeed"),
+    SftZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=64, serial=True, family="granite", tied=True, attention="auto", checkpointing="full", batch=2),
+    SftZeroCase(**{**SMALL, "sequence": 1601}, **QLORA, zero=2, ranks=8, attention="auto", bucket=20_000_000, checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=1, ranks=3, family="gemma", tied=True, attention="auto", accumulation=3),
 ]
 
 
