@@ -181,7 +181,11 @@ class Torch final : public Backend {
   Scores label_scores(const Tensor& h, const Tensor& labels, const OutputWeights& by, const Tensor& held,
                       ScoresWanted wanted);
 
-  /// x, which no node made, with a gradient of its own: x.requires_grad_(). Both live until backward returns.
+  /// body(x) with a checkpoint that re-enters autograd: forward runs without gradients, and backward runs it again with
+  /// them, and then backward through that, within its own call.
+  Tensor reentrant_checkpoint(CheckpointBody body, const Tensor& x);
+
+  /// x, which no node made, with a gradient of its own: x.requires_grad_(). Both live as long as the loss.
   Tensor require_gradient(Tensor x);
 
   /// What the call `name` computes from what it reads, without a place in autograd's graph: `output` itself.
@@ -246,9 +250,11 @@ class Torch final : public Backend {
   /// Whether backward runs, which may compute parts of forward again.
   bool is_in_backward() const { return in_backward_; }
 
+  using KeptWithLoss = std::vector<std::shared_ptr<const void>>;
   /// `at_end` runs before the call returns, while the caller's gradient of the loss is still held. Gives what
-  /// require_gradient() was given, with its gradients, which live as long as the loss.
-  std::vector<Tensor> backward(const Tensor& loss, const std::function<void()>& at_end);
+  /// lives as long as the loss: what require_gradient() was given, with its gradients, and what autograd's nodes have as
+  /// attributes.
+  KeptWithLoss backward(const Tensor& loss, const std::function<void()>& at_end);
   /// From here on, calls with `parameter` read `tensor`, which they don't own. One that is frozen gets no gradient, and
   /// nothing is kept for it.
   void set_parameter(int parameter, const Tensor& tensor, bool is_trained = true);
@@ -282,6 +288,7 @@ class Torch final : public Backend {
   void accumulate(int parameter, Tensor gradient) override;
 
  private:
+  void keep_with_loss(Tensor x) { kept_.push_back(std::make_shared<const Tensor>(std::move(x))); }
   using Backward = std::function<std::vector<Tensor>(Tensor&, const std::vector<Tensor>&)>;
   Tensor make_like(const Tensor& x, std::string_view what) { return value(x.elements, x.dtype, what); }
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
@@ -389,7 +396,7 @@ class Torch final : public Backend {
   std::array<Tensor, 2> lt_workspaces_;  // cuBLASLt's, in the same way
   std::optional<Dtype> autocast_;
   std::map<int, Tensor> cast_parameters_;  // under autocast
-  std::vector<Tensor> leaves_;             // of require_gradient(), their gradients, and what the graph keeps
+  KeptWithLoss kept_;                      // what backward() gives
   std::function<void(int)> on_gradient_;   // empty: none
   ModuleHooks *hooks_ = nullptr, *hooks_of_other_model_ = nullptr;
   bool in_backward_ = false, has_gradients_ = true;

@@ -111,7 +111,7 @@ Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, s
   }
   const Tensor codes = hooks_ == nullptr ? Tensor{} : hooks_->values_of(parameter);
   y = record(std::move(y), {edge_to(input)}, {}, [=, this](Tensor& g, const std::vector<Tensor>&) {
-    if (codes.storage) leaves_.push_back(codes);
+    if (codes.storage) keep_with_loss(codes);
     Tensor scales = dequantized_scales(parameter, elements);
     Tensor weight = dequantized(reads_hooked(codes, parameter), elements, scales, types.original);
     scales = {};

@@ -65,15 +65,6 @@ bool dequantizes_as_loaded(const Job& job) { return job.method == Method::qlora 
 /// PEFT's, over a base that DeepSpeed converts as it does all weights.
 void require_adapters(const Job& job) {
   if (job.method == Method::full) return;
-  // TRL asks for reentrant checkpoints, which it gets from the second forward on (trl/models/utils.py:
-  // disable_gradient_checkpointing).
-  const bool is_checkpointed = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
-  if (job.modeling == Modeling::trl_dpo && job.sharding == "full-shard" && is_checkpointed) {
-    throw NotModelled(
-        fmt::format("--method lora with --checkpointing {}, --modeling trl-dpo and --sharding full-shard, ZeRO-3, "
-                    "whose checkpoints are reentrant (--checkpointing none is, and shard-grad-op, ZeRO-2)",
-                    job_field_named("checkpointing").get(job)));
-  }
   const Dtype computed = job.precision.compute, frozen = job.frozen_dtype.value_or(computed);
   if (frozen == computed || (dequantizes_as_loaded(job) && frozen == Dtype::f32)) return;
   throw NotModelled(fmt::format(

@@ -126,6 +126,7 @@ Tensor Transformers::embed(const Tensor& ids) {
   }
   if (adapters_.need_input_gradients()) embedded_ = torch_.require_gradient(std::move(embedded_));  // the first hook
   embedded_ = torch_.leave(module, std::move(embedded_));
+  if (adapters_.need_input_gradients_again()) embedded_.wants_gradient = true;
   return embedded_;
 }
 
