@@ -93,7 +93,7 @@ def drawn(seed, *only):
 
 
 SFT_DEEPSPEED = Comparison(
-    script=FOLDER / "sft_deepspeed_events_test.py", case_type=SftZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "datasets"], are_optional=True, few=FEW, more=MORE,
+    script=FOLDER / "sft_deepspeed_events_test.py", case_type=SftZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"], are_optional=True, few=FEW, more=MORE,
     warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
 
 
