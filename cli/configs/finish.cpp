@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "job/fields/zero_text.h"
+#include "job/stacks.h"
 
 namespace vramfit {
 namespace {
@@ -29,25 +30,25 @@ void finish_optimizer(Draft& draft) {
   draft.assume("optimizer", "adamw:deepspeed", "the one of DeepSpeed's configuration");
 }
 
+/// The Trainer that a file names becomes the same one with DeepSpeed, where there is that.
+void use_deepspeed(Draft& draft) {
+  for (const Stack& stack : stacks()) {
+    if (!draft.is(fact::kLibrary, std::string(stack.name))) continue;
+    const Stack& with = with_deepspeed(stack);
+    if (with.name == stack.name) return;
+    draft.forget(fact::kLibrary);
+    return draft.assume(fact::kLibrary, std::string(with.name), std::string(with.what));
+  }
+}
+
 /// Returns whether a file says what trains.
 bool finish_library(Draft& draft) {
   const bool is_deepspeed = draft.is(fact::kParallel, "deepspeed");
   const bool is_known = draft.has(fact::kLibrary);
   if (!is_known) {
     draft.assume(fact::kLibrary, is_deepspeed ? "deepspeed" : "accelerate", "no file says what trains");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "transformers")) {
-    draft.forget(fact::kLibrary);
-    draft.assume(fact::kLibrary, "deepspeed", "transformers' Trainer with DeepSpeed");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl")) {
-    draft.forget(fact::kLibrary);
-    draft.assume(fact::kLibrary, "trl-deepspeed", "TRL's SFTTrainer with DeepSpeed");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-dpo")) {
-    draft.forget(fact::kLibrary);
-    draft.assume(fact::kLibrary, "trl-dpo-deepspeed", "TRL's DPOTrainer with DeepSpeed");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-reward")) {
-    draft.not_modelled("RewardTrainer with DeepSpeed");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-grpo")) {
-    draft.not_modelled("GRPOTrainer with DeepSpeed");
+  } else if (is_deepspeed) {
+    use_deepspeed(draft);
   }
   return is_known;
 }

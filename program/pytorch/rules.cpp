@@ -194,13 +194,13 @@ void require_quantization(const Job& job) {
                   value("method"), job.quantization, job.precision.name));
 }
 
-namespace {
-
 /// trl/trainer/grpo_config.py: __post_init__
 void require_group(const Job& job) {
   if (completions_of_group(job) > 1) return;
   throw LibraryFails("--modeling trl-grpo with one completion a step (a prompt needs two or more: --micro-batch 8)");
 }
+
+namespace {
 
 /// PEFT's copy of the head that scores rows has the base's type (ModulesToSaveWrapper), unless accelerate widens it.
 void require_score_dtype(const Job& job) {

@@ -100,9 +100,9 @@ void require_stage(const Job& job) {
 }
 
 void require(const Job& job, const Cluster& cluster) {
-  if (!has_trainer(job) || is_classifier(job) || job.modeling == Modeling::trl_grpo) {
+  if (!has_trainer(job)) {
     throw NotModelled(
-        fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers, trl and trl-dpo are)",
+        fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers, and TRL's trainers are)",
                     job_field_named("modeling").get(job)));
   }
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::paged) {
@@ -114,6 +114,7 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   require_adapters(job);
+  if (job.modeling == Modeling::trl_grpo) eager::require_group(job);
   const bool adapts = job.method != Method::full;
   eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   eager::require_quantization(job);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "program/pytorch/autocast.h"
+#include "program/pytorch/loops/deepspeed_loop.h"
 #include "program/pytorch/loops/grpo_rewards.h"
 #include "program/pytorch/loops/pickled.h"
 #include "program/pytorch/loops/scored_loop.h"
@@ -13,7 +14,7 @@ namespace vramfit::eager {
 
 namespace {
 
-class GrpoLoop final : public ScoredLoop {
+class GrpoLoop : public ScoredLoop {
  public:
   using ScoredLoop::ScoredLoop;
 
@@ -276,6 +277,9 @@ class GrpoLoop final : public ScoredLoop {
 
 }  // namespace
 
-std::unique_ptr<Loop> make_grpo_loop(LoopParts parts) { return std::make_unique<GrpoLoop>(std::move(parts)); }
+std::unique_ptr<Loop> make_grpo_loop(LoopParts parts) {
+  if (parts.job.runtime == Runtime::deepspeed) return std::make_unique<UnderDeepSpeed<GrpoLoop>>(std::move(parts));
+  return std::make_unique<GrpoLoop>(std::move(parts));
+}
 
 }  // namespace vramfit::eager

@@ -176,25 +176,31 @@ MORE += [
     ZeroCase(**{**SMALL, "sequence": 100}, **QLORA, zero=3, ranks=2, family="qwen2", card="A100-80GB", checkpointing="full")]  # few tokens
 
 
-def groups_of(case):
+def language_model(config):
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_config(config)
+    model.tie_weights()
+    return model
+
+
+def groups_of(case, make=language_model, task="CAUSAL_LM"):
     """Numbers of elements of the parameters that are trained, in the optimizer's groups: the Trainer's has two, and DeepSpeed's own one."""
     import torch
     from peft import get_peft_model
     from train import adapters_of
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
     with tempfile.TemporaryDirectory() as folder, torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config_file(case, folder)))
-        model.tie_weights()
-        model = get_peft_model(model, adapters_of(case)) if case.lora_rank else model
+        model = make(AutoConfig.from_pretrained(config_file(case, folder)))
+        model = get_peft_model(model, adapters_of(case, task)) if case.lora_rank else model
     trained = [p for p in model.parameters() if p.requires_grad]
     if case.optimizer == "adamw:deepspeed":
         return [[p.numel() for p in trained]]
     return [[p.numel() for p in trained if (p.dim() > 1) == is_matrix] for is_matrix in (True, False)]
 
 
-def slices_of(case):
+def slices_of(case, groups):
     """Of each parameter: its size, and the elements that each rank's partition has of it."""
-    for sizes in groups_of(case):
+    for sizes in groups:
         part = 2 * -(-sum(sizes) // (2 * case.ranks))
         begin = 0
         for size in sizes:
@@ -203,10 +209,10 @@ def slices_of(case):
             begin = end
 
 
-def heaviest_rank(case):
+def heaviest_rank(case, groups=None):
     """The one whose partitions touch the most parameters, each counted whole; with offload the last one that has the largest part of one."""
     kept, largest = [0] * case.ranks, [0] * case.ranks
-    for size, parts in slices_of(case):
+    for size, parts in slices_of(case, groups or groups_of(case)):
         for rank, elements in parts.items():
             kept[rank] += size
             largest[rank] = max(largest[rank], elements)
