@@ -123,7 +123,7 @@ class DpoLoop : public ScoredLoop {
       });
     }
     torch().set_gradients(true);
-    is_reentrant_ = has_adapters(parts_.job) && parts_.job.runtime == Runtime::deepspeed && has_parts();
+    is_reentrant_ = asks_for_reentrant_checkpoints();
     return outputs;
   }
 
@@ -227,8 +227,8 @@ class DpoLoop : public ScoredLoop {
     for (const Tensor& half : own.halves) log_mean(gathered(detached(half)));
   }
 
-  /// Whether checkpoints are: TRL asks for it beside adapters in parts, and gets it when it turns them on again behind a
-  /// reference's forward (trl/models/utils.py: disable_gradient_checkpointing).
+  /// Whether checkpoints are: once TRL has turned them on again behind a reference's forward (trl/models/utils.py:
+  /// disable_gradient_checkpointing).
   bool is_reentrant_ = false;
   std::unique_ptr<ReferenceModel> reference_;
   std::unique_ptr<WholeModel> unwrapped_;  // beside adapters, and not sharded: the model without what is around it
