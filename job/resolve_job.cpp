@@ -264,7 +264,8 @@ void note_rotations(const Job& job, const ModelSpec& spec, Notes& notes) {
 void resolve_bucket(Job& job, const ModelSpec& spec, Notes& notes) {
   if (job.bucket_bytes != kBucketByHiddenSize) return;
   if (job.runtime != Runtime::deepspeed) {
-    throw Conflict("--bucket-bytes auto is for --stack deepspeed, whose Trainer knows the model; give a number");
+    throw Conflict(fmt::format("--bucket-bytes auto is for --stack {}, whose Trainer knows the model; give a number",
+                               name_with_deepspeed(job)));
   }
   const std::int64_t bytes = checked_mul(2, checked_mul(spec.hidden_size, spec.hidden_size));
   if (bytes > kMostBucketBytes) {
@@ -291,7 +292,8 @@ void resolve_zero3_sizes(Job& job, const ModelSpec& spec, Notes& notes) {
       sizes.prefetch_bucket_size == kByHiddenSize || sizes.param_persistence_threshold == kByHiddenSize;
   if (!has_auto) return;
   if (job.runtime != Runtime::deepspeed) {
-    throw Conflict("--zero3-sizes auto is for --stack deepspeed, whose Trainer knows the model");
+    throw Conflict(
+        fmt::format("--zero3-sizes auto is for --stack {}, whose Trainer knows the model", name_with_deepspeed(job)));
   }
   const std::int64_t hidden = spec.hidden_size;
   if (sizes.prefetch_bucket_size == kByHiddenSize) {

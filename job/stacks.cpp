@@ -149,6 +149,10 @@ const Stack& with_deepspeed(const Stack& stack) {
   return found != kStacks.end() ? *found : stack;
 }
 
+std::string_view name_with_deepspeed(const Job& job) {
+  return has_trainer(job) ? with_deepspeed(stack_of(job)).name : "deepspeed";
+}
+
 std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster, bool is_copied) {
   return cluster.cards() == 1 || (is_copied && !stack.one_gpu.empty()) ? stack.one_gpu : stack.several_gpus;
 }

@@ -88,7 +88,8 @@ void finish_precision(Draft& draft, bool is_program_known) {
                                        : "autocast");
   const bool has_bits = draft.is(fact::kBits, "4");  // of which what isn't quantized is fp32 unless told otherwise
   if (mixed == "no" && !(is_lora && has_bits)) return;
-  if (is_lora && draft.is(fact::kParallel, "deepspeed")) {
+  const bool dequantizes_as_loaded = has_bits && is_trl(draft);
+  if (is_lora && !dequantizes_as_loaded && draft.is(fact::kParallel, "deepspeed")) {
     if (!weights.empty() && weights != mixed) draft.note(fmt::format("DeepSpeed converts frozen weights to {}", mixed));
   } else if (is_lora) {
     if (!weights.empty()) follow(draft, "frozen_dtype", weights, "the frozen weights'");
@@ -188,6 +189,8 @@ void finish_sharding(Draft& draft) {
     const auto stage = static_cast<std::size_t>(number(draft, fact::kZeroStage));
     if (stage == 0) draft.not_modelled("ZeRO stage 0: stages 1 to 3 are, and the recipe of DeepSpeed is ZeRO-3's");
     draft.assume("sharding", std::string(kStages[stage]), "ZeRO");
+    const bool are_numbers = draft.has(fact::kCodesDtype) && !draft.is(fact::kCodesDtype, "uint8");
+    if (stage == 3 && are_numbers) draft.not_modelled("bnb_4bit_quant_storage other than uint8 with ZeRO-3");
     finish_zero3_sizes(draft);
   } else if (draft.is(fact::kParallel, "ddp") && !is_alone) {
     draft.assume("sharding", "no-shard", "DDP");

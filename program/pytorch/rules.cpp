@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "job/cluster/precision_support.h"
 #include "job/fields/job_fields.h"
+#include "job/stacks.h"
 #include "program/not_modelled.h"
 #include "program/optimizers/optimizers.h"
 #include "program/pytorch/kernels.h"
@@ -110,10 +111,9 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                     value("optimizer"), value("runtime")));
   }
   if (job.optimizer_implementation == OptimizerImplementation::deepspeed && job.runtime != Runtime::deepspeed) {
-    throw NotModelled(
-        fmt::format("--optimizer {} with --runtime {} (DeepSpeed makes it: --stack deepspeed has it; here: --optimizer "
-                    "{}:fused)",
-                    value("optimizer"), value("runtime"), job.optimizer));
+    throw NotModelled(fmt::format(
+        "--optimizer {} with --runtime {} (DeepSpeed makes it: --stack {} has it; here: --optimizer {}:fused)",
+        value("optimizer"), value("runtime"), name_with_deepspeed(job), job.optimizer));
   }
   if (!has_optimizer(job) || !is_optimizer_of_loop(job)) refuse_field(job, "optimizer");
   require_checkpointing(job);

@@ -89,7 +89,8 @@ Tensor Torch::product_with_dequantized(const Tensor& x, int parameter, const Wor
 }
 
 /// Backward adds the scales' offset in place. Autograd's node keeps the codes that forward read, as an attribute
-/// (ctx.tensors): no checkpoint sees them, and they stay as long as the graph does. That matters where they come and go.
+/// (ctx.tensors): no checkpoint sees them, and they stay as long as the graph does. That matters where they come and
+/// go.
 Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs,
                           QuantizedTypes types, int bias) {
   const Dtype compute = types.compute;

@@ -50,8 +50,10 @@ Zero3::Zero3(Torch& torch, const Graph& graph, const Job& job, const std::vector
 void Zero3::add_parameters() {
   if (is_loaded_whole_) {
     for (const Trained& p : parameters()) {
-      const bool is_trained = std::ranges::any_of(trained(), [&](const Trained* t) { return t->parameter == p.parameter; });
-      coordinator_.add(p, is_quantized(p) ? ceil_div(p.elements, 2) : p.elements, is_quantized(p) ? Dtype::u8 : dtype_, is_trained);
+      const bool is_trained =
+          std::ranges::any_of(trained(), [&](const Trained* t) { return t->parameter == p.parameter; });
+      coordinator_.add(p, is_quantized(p) ? ceil_div(p.elements, 2) : p.elements, is_quantized(p) ? Dtype::u8 : dtype_,
+                       is_trained);
     }
     return coordinator_.set_model_order(parameters());
   }

@@ -75,15 +75,18 @@ void Zero3Coordinator::end_recording() {
   trace_ = Trace::complete;
 }
 
-/// _clean_inflight_param_registry
+/// _clean_inflight_param_registry. The collective that gathered one parameter alone has its result until all of them
+/// are forgotten.
 void Zero3Coordinator::clear_gathers() {
   std::vector<PartedParameter*> on_their_way;
   for (PartedParameter& p : parameters_) {
     if (p.gather != nullptr) on_their_way.push_back(&p);
   }
   std::ranges::stable_sort(on_their_way, {}, [](const PartedParameter* p) { return p->gather->number; });
+  std::vector<Tensor> results;
   for (PartedParameter* p : on_their_way) {
     wait_for(*p->gather, Stream::compute);
+    if (p->gather->arrivals.size() == 1 && !p->gather->arrivals.front().flat.storage) results.push_back(p->whole);
     release_one(*p);
   }
   for (PartedParameter* p : on_their_way) p->gather = nullptr;

@@ -104,8 +104,8 @@ void Zero3Coordinator::wait_for(Arrival& arrival, Stream stream) {
     } else if (!arrival.flat.storage) {
       make_whole(p, heap.narrow(p.whole, 0, p.elements));
     } else {
-      Tensor whole = heap.make(p.elements, p.dtype, Category::unsharded_parameters,
-                               "gathered " + p.trained->name, stream);
+      Tensor whole =
+          heap.make(p.elements, p.dtype, Category::unsharded_parameters, "gathered " + p.trained->name, stream);
       heap.run("aten::cat", {reads(arrival.flat), writes(whole)}, {.bytes = 2 * bytes_in(whole)}, stream);
       make_whole(p, std::move(whole));
     }

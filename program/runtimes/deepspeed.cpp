@@ -58,8 +58,8 @@ void require_precision(const Job& job) {
   }
 }
 
-/// TRL's trainers load what is quantized as all else, which has been said of the frozen weights; DeepSpeed converts what
-/// isn't quantized.
+/// TRL's trainers load what is quantized as all else, which has been said of the frozen weights; DeepSpeed converts
+/// what isn't quantized.
 bool dequantizes_as_loaded(const Job& job) { return job.method == Method::qlora && has_trl(job); }
 
 /// PEFT's, over a base that DeepSpeed converts as it does all weights.
@@ -127,8 +127,8 @@ void require(const Job& job, const Cluster& cluster) {
 
 /// The model is converted to 16 bits, whatever it is stored in, and computes without autocast; partitions are fp32.
 /// None of the named precisions is that. ZeRO-3 parts adapters as PEFT makes them, in fp32 (runtime/engine.py:
-/// _cast_module_mixed_precision); those of a base in 4 bits it parts later, and converts them. TRL has PEFT make them in the base's type (sft_trainer.py:
-/// autocast_adapter_dtype).
+/// _cast_module_mixed_precision); those of a base in 4 bits it parts later, and converts them. TRL has PEFT make them
+/// in the base's type (sft_trainer.py: autocast_adapter_dtype).
 Job in_16_bits(Job job) {
   Precision& precision = job.precision;
   precision.reduce = precision.output = precision.compute;

@@ -66,9 +66,8 @@ class DpoLoop : public ScoredLoop {
   Tensor computed_loss(const Inputs& inputs) {
     const Tensor labels = masked_labels(inputs);
     const Inputs seen{.ids = inputs.ids, .mask = inputs.mask, .labels = labels};
-    const Outputs outputs =
-        returned(parts_.wrapper,
-                 forward_with_scores({parts_.model, parts_.wrapper, true, is_reentrant_}, seen, kAllScores));
+    const Outputs outputs = returned(
+        parts_.wrapper, forward_with_scores({parts_.model, parts_.wrapper, true, is_reentrant_}, seen, kAllScores));
     const Scope scope(heap(), "loss");
     const LogProbabilities own = summed(outputs);
     const Outputs of_reference = reference(seen);

@@ -12,8 +12,8 @@ class ScoredLoop : public TrainerLoop {
   using TrainerLoop::TrainerLoop;
 
  protected:
-  /// Beside adapters that are in parts under DeepSpeed, of checkpoints; the Trainer doesn't read what it is asked for, and
-  /// first makes others (gradient_checkpointing_kwargs).
+  /// Beside adapters that are in parts under DeepSpeed, of checkpoints; the Trainer doesn't read what it is asked for,
+  /// and first makes others (gradient_checkpointing_kwargs).
   bool asks_for_reentrant_checkpoints() const {
     return has_adapters(parts_.job) && parts_.job.runtime == Runtime::deepspeed && parts_.job.sharding == "full-shard";
   }

@@ -136,7 +136,7 @@ TEST_CASE("what has no rules is refused by name") {
            {"precision", "bf16-pure",
             "--precision bf16-pure with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
            {"reduce_dtype", "fp32", "--reduce-dtype fp32 (DeepSpeed reduces in bf16: --reduce-dtype bf16)"},
-           {"modeling", "accelerate", "--modeling accelerate (--modeling transformers, trl and trl-dpo are)"},
+           {"modeling", "accelerate", "--modeling accelerate (--modeling transformers, and TRL's trainers are)"},
            {"storage_dtype", "bf16", "--storage-dtype bf16"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(asked({{name, value}}, two), two), doctest::Contains(says.c_str()), NotModelled);
