@@ -86,13 +86,19 @@ TEST_CASE("what is recorded is sound") {
     const auto fault = program::fault_of(program_of(reward_job({{"method", method}}, "4xH100-80GB"), "4xH100-80GB"));
     CHECK_MESSAGE(!fault, fault.value_or(""));
   }
-  for (const char* const sharding : {"shard-grad-op", "full-shard"}) {
-    CAPTURE(sharding);
-    const std::string cluster = "4xH100-80GB";
-    const Job job = trl_job("trl-reward-deepspeed", {{"sharding", sharding}, {"method", "qlora"}}, cluster);
-    CHECK(stack_of(job).name == "trl-reward-deepspeed");
-    const auto fault = program::fault_of(program_of(job, cluster));
-    CHECK_MESSAGE(!fault, fault.value_or(""));
+}
+
+TEST_CASE("with DeepSpeed what is recorded is sound") {
+  const std::string cluster = "4xH100-80GB";
+  for (const std::string sharding : {"shard-grad-op", "full-shard"}) {
+    for (const std::string method : {"full", "lora", "qlora"}) {
+      CAPTURE(sharding);
+      CAPTURE(method);
+      const Job job = trl_job("trl-reward-deepspeed", {{"sharding", sharding}, {"method", method}}, cluster);
+      CHECK(stack_of(job).name == "trl-reward-deepspeed");
+      const auto fault = program::fault_of(program_of(job, cluster));
+      CHECK_MESSAGE(!fault, fault.value_or(""));
+    }
   }
 }
 
