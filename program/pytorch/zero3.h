@@ -35,6 +35,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   void look_at(int parameter) override { coordinator_.reach(modules_.at(modules_.size() - 2), parameter); }
   Tensor leave_model(Tensor output) override;
   void zero_gradients() override {}
+  void forget_graph() override { coordinator_.forget_graph(); }
   void sync_gradients(bool is_last) override { is_last_ = is_last; }
   void finish_backward() override;
   void step(bool clip, const std::function<void(Phase)>& enter, const std::function<void()>& optimizer) override;

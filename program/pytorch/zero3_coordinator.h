@@ -47,6 +47,8 @@ struct PartedParameter {
   std::shared_ptr<Gather> gather;     // while it is on its way, or nobody has waited for it
   std::set<std::string> used_by;      // modules that run
   std::int64_t fetched_for_step = 0;  // the last place in the order that it was gathered for
+  bool is_of_last_step = false;       // gather_persistent() made it whole
+  Tensor of_graph = {};               // it then, while autograd's graph has it, too
 };
 
 class Zero3Coordinator {
@@ -81,6 +83,9 @@ class Zero3Coordinator {
   void release_all();
   /// After it: those that stay whole.
   void gather_persistent();
+  /// When autograd's graph is gone that had some of them from the step before. Python has those made since and lets go
+  /// of these; here it is the other way around, as a program must leave the same buffers after each step.
+  void forget_graph();
   /// The same as a forward gathers them, for a model that has no step.
   void gather_for_good();
   /// One, on its own (param.all_gather()), and as if it had never been.

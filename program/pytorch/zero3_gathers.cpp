@@ -148,6 +148,7 @@ void Zero3Coordinator::gather_persistent() {
     PartedParameter& p = parameters_[place];
     if (p.is_persistent && p.status == Status::parted) parted.push_back(&p);
   }
+  for (PartedParameter* p : parted) p->is_of_last_step = true;
   if (parted.size() == 1) return gather_alone(*parted.front());
   if (ranks_ == 1) std::ranges::sort(parted);
   const Scope scope(torch_.heap(), "zero");
@@ -159,6 +160,12 @@ void Zero3Coordinator::gather_persistent() {
   }
   for (std::size_t i = 0; i < parted.size(); ++i) {
     make_whole(*parted[i], ranks_ == 1 ? parts[i] : torch_.heap().narrow(wholes[i], 0, parted[i]->elements));
+  }
+}
+
+void Zero3Coordinator::forget_graph() {
+  for (PartedParameter& p : parameters_) {
+    if (p.of_graph.storage) make_whole(p, std::exchange(p.of_graph, {}));
   }
 }
 

@@ -33,6 +33,9 @@ class UnderDeepSpeed final : public Base {
       parts.wrapper.finish_backward();
     }
     if (is_last) parts.wrapper.step(parts.clip, parts.enter, [this] { this->step_optimizer(); });
+    kept.clear();
+    loss = {};
+    parts.wrapper.forget_graph();
   }
 };
 
