@@ -216,7 +216,8 @@ void resolve_adapters(Job& job, Notes& notes) {
     job.quantization = "nf4-double";
     notes.emplace_back("--quantization nf4-double");
   }
-  if (has_trl(job) && job.runtime != Runtime::deepspeed && !job.frozen_dtype) {
+  const bool converts_frozen = job.runtime == Runtime::deepspeed && job.method != Method::qlora;
+  if (has_trl(job) && !converts_frozen && !job.frozen_dtype) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (TRL loads weights so unless its model_init_kwargs say otherwise)");
   }
@@ -262,7 +263,8 @@ void note_rotations(const Job& job, const ModelSpec& spec, Notes& notes) {
 void resolve_bucket(Job& job, const ModelSpec& spec, Notes& notes) {
   if (job.bucket_bytes != kBucketByHiddenSize) return;
   if (job.runtime != Runtime::deepspeed) {
-    throw Conflict("--bucket-bytes auto is for --stack deepspeed, whose Trainer knows the model; give a number");
+    throw Conflict(fmt::format("--bucket-bytes auto is for --stack {}, whose Trainer knows the model; give a number",
+                               name_with_deepspeed(job)));
   }
   const std::int64_t bytes = checked_mul(2, checked_mul(spec.hidden_size, spec.hidden_size));
   if (bytes > kMostBucketBytes) {
@@ -289,7 +291,8 @@ void resolve_zero3_sizes(Job& job, const ModelSpec& spec, Notes& notes) {
       sizes.prefetch_bucket_size == kByHiddenSize || sizes.param_persistence_threshold == kByHiddenSize;
   if (!has_auto) return;
   if (job.runtime != Runtime::deepspeed) {
-    throw Conflict("--zero3-sizes auto is for --stack deepspeed, whose Trainer knows the model");
+    throw Conflict(
+        fmt::format("--zero3-sizes auto is for --stack {}, whose Trainer knows the model", name_with_deepspeed(job)));
   }
   const std::int64_t hidden = spec.hidden_size;
   if (sizes.prefetch_bucket_size == kByHiddenSize) {

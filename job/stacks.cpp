@@ -72,6 +72,10 @@ constexpr std::array kSftDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDe
                                    StackDefault{"checkpointing", "full"}};
 constexpr std::array kDpoDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "trl-dpo"},
                                    StackDefault{"checkpointing", "full"}};
+constexpr std::array kRewardDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "trl-reward"},
+                                      StackDefault{"checkpointing", "full"}};
+constexpr std::array kGrpoDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackDefault{"modeling", "trl-grpo"},
+                                    StackDefault{"checkpointing", "full"}, StackDefault{"micro_batch", "8"}};
 
 constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
@@ -81,7 +85,10 @@ constexpr std::array kStacks{
     Stack{"trl-dpo", "TRL's DPOTrainer", kDpo, kDpoFsdp2},
     Stack{"trl-dpo-deepspeed", "TRL's DPOTrainer with DeepSpeed", kDpoDeepSpeed, kDpoDeepSpeed},
     Stack{"trl-reward", "TRL's RewardTrainer", kReward, kRewardFsdp2},
+    Stack{"trl-reward-deepspeed", "TRL's RewardTrainer with DeepSpeed", kRewardDeepSpeed, kRewardDeepSpeed},
     Stack{"trl-grpo", "TRL's GRPOTrainer (training step without generation)", kGrpo, kGrpoFsdp2},
+    Stack{"trl-grpo-deepspeed", "TRL's GRPOTrainer with DeepSpeed (training step without generation)", kGrpoDeepSpeed,
+          kGrpoDeepSpeed},
     Stack{"accelerate", "a training loop with accelerate", kAccelerate, kAccelerateFsdp2},
     Stack{"deepspeed", "transformers' Trainer with DeepSpeed", kDeepSpeed, kDeepSpeed},
     Stack{"lightning", "Lightning's Trainer", {}, {}},
@@ -101,38 +108,49 @@ const Stack& stack_named(std::string_view name) {
   unknown_value(name, names);
 }
 
-const Stack& stack_of(const Job& job) {
-  if (job.runtime == Runtime::deepspeed) {
-    if (job.modeling == Modeling::trl_dpo) return stack_named("trl-dpo-deepspeed");
-    return stack_named(job.modeling == Modeling::trl ? "trl-deepspeed" : "deepspeed");
-  }
-  switch (job.modeling) {
+namespace {
+
+std::string_view name_of(Modeling modeling) {
+  switch (modeling) {
     case Modeling::vramfit:
       break;
     case Modeling::torchtitan:
-      return stack_named("torchtitan");
+      return "torchtitan";
     case Modeling::transformers:
-      return stack_named("transformers");
+      return "transformers";
     case Modeling::trl:
-      return stack_named("trl");
+      return "trl";
     case Modeling::trl_dpo:
-      return stack_named("trl-dpo");
+      return "trl-dpo";
     case Modeling::trl_reward:
-      return stack_named("trl-reward");
+      return "trl-reward";
     case Modeling::trl_grpo:
-      return stack_named("trl-grpo");
+      return "trl-grpo";
     case Modeling::accelerate:
-      return stack_named("accelerate");
+      return "accelerate";
     case Modeling::torchtune:
-      return stack_named("torchtune");
+      return "torchtune";
   }
-  return stack_named("vramfit");
+  return "vramfit";
+}
+
+}  // namespace
+
+const Stack& stack_of(const Job& job) {
+  if (job.runtime == Runtime::deepspeed && !has_trainer(job)) return stack_named("deepspeed");
+  const Stack& stack = stack_named(name_of(job.modeling));
+  return job.runtime == Runtime::deepspeed ? with_deepspeed(stack) : stack;
 }
 
 const Stack& with_deepspeed(const Stack& stack) {
   if (stack.name == "transformers") return stack_named("deepspeed");
-  if (stack.name == "trl-dpo") return stack_named("trl-dpo-deepspeed");
-  return stack.name == "trl" ? stack_named("trl-deepspeed") : stack;
+  const std::string name = fmt::format("{}-deepspeed", stack.name);
+  const auto* const found = std::ranges::find(kStacks, name, &Stack::name);
+  return found != kStacks.end() ? *found : stack;
+}
+
+std::string_view name_with_deepspeed(const Job& job) {
+  return has_trainer(job) ? with_deepspeed(stack_of(job)).name : "deepspeed";
 }
 
 std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster, bool is_copied) {

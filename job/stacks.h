@@ -37,6 +37,9 @@ const Stack& stack_of(const Job& job);
 /// The stack of the same Trainer with DeepSpeed, for --runtime deepspeed; `stack` itself where there is none.
 const Stack& with_deepspeed(const Stack& stack);
 
+/// The stack of the job's Trainer with DeepSpeed; of one without, transformers' Trainer's.
+std::string_view name_with_deepspeed(const Job& job);
+
 /// The defaults on this cluster, with a copy of the model on each of several GPUs (DDP) or a part of it; empty where
 /// there are no rules.
 std::span<const StackDefault> defaults_of(const Stack& stack, const Cluster& cluster, bool is_copied = false);

@@ -120,7 +120,7 @@ class Draft {
 /// Whether one of TRL's trainers trains, as far as files say.
 inline bool is_trl(const Draft& draft) {
   const std::string library = draft.get(fact::kLibrary).value_or("");
-  return library == "trl" || library == "trl-dpo" || library == "trl-reward" || library == "trl-grpo";
+  return library.starts_with("trl");
 }
 
 }  // namespace vramfit

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "job/fields/zero_text.h"
+#include "job/stacks.h"
 
 namespace vramfit {
 namespace {
@@ -29,25 +30,25 @@ void finish_optimizer(Draft& draft) {
   draft.assume("optimizer", "adamw:deepspeed", "the one of DeepSpeed's configuration");
 }
 
+/// The Trainer that a file names becomes the same one with DeepSpeed, where there is that.
+void use_deepspeed(Draft& draft) {
+  for (const Stack& stack : stacks()) {
+    if (!draft.is(fact::kLibrary, std::string(stack.name))) continue;
+    const Stack& with = with_deepspeed(stack);
+    if (with.name == stack.name) return;
+    draft.forget(fact::kLibrary);
+    return draft.assume(fact::kLibrary, std::string(with.name), std::string(with.what));
+  }
+}
+
 /// Returns whether a file says what trains.
 bool finish_library(Draft& draft) {
   const bool is_deepspeed = draft.is(fact::kParallel, "deepspeed");
   const bool is_known = draft.has(fact::kLibrary);
   if (!is_known) {
     draft.assume(fact::kLibrary, is_deepspeed ? "deepspeed" : "accelerate", "no file says what trains");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "transformers")) {
-    draft.forget(fact::kLibrary);
-    draft.assume(fact::kLibrary, "deepspeed", "transformers' Trainer with DeepSpeed");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl")) {
-    draft.forget(fact::kLibrary);
-    draft.assume(fact::kLibrary, "trl-deepspeed", "TRL's SFTTrainer with DeepSpeed");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-dpo")) {
-    draft.forget(fact::kLibrary);
-    draft.assume(fact::kLibrary, "trl-dpo-deepspeed", "TRL's DPOTrainer with DeepSpeed");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-reward")) {
-    draft.not_modelled("RewardTrainer with DeepSpeed");
-  } else if (is_deepspeed && draft.is(fact::kLibrary, "trl-grpo")) {
-    draft.not_modelled("GRPOTrainer with DeepSpeed");
+  } else if (is_deepspeed) {
+    use_deepspeed(draft);
   }
   return is_known;
 }
@@ -87,7 +88,8 @@ void finish_precision(Draft& draft, bool is_program_known) {
                                        : "autocast");
   const bool has_bits = draft.is(fact::kBits, "4");  // of which what isn't quantized is fp32 unless told otherwise
   if (mixed == "no" && !(is_lora && has_bits)) return;
-  if (is_lora && draft.is(fact::kParallel, "deepspeed")) {
+  const bool dequantizes_as_loaded = has_bits && is_trl(draft);
+  if (is_lora && !dequantizes_as_loaded && draft.is(fact::kParallel, "deepspeed")) {
     if (!weights.empty() && weights != mixed) draft.note(fmt::format("DeepSpeed converts frozen weights to {}", mixed));
   } else if (is_lora) {
     if (!weights.empty()) follow(draft, "frozen_dtype", weights, "the frozen weights'");
@@ -187,6 +189,8 @@ void finish_sharding(Draft& draft) {
     const auto stage = static_cast<std::size_t>(number(draft, fact::kZeroStage));
     if (stage == 0) draft.not_modelled("ZeRO stage 0: stages 1 to 3 are, and the recipe of DeepSpeed is ZeRO-3's");
     draft.assume("sharding", std::string(kStages[stage]), "ZeRO");
+    const bool are_numbers = draft.has(fact::kCodesDtype) && !draft.is(fact::kCodesDtype, "uint8");
+    if (stage == 3 && are_numbers) draft.not_modelled("bnb_4bit_quant_storage other than uint8 with ZeRO-3");
     finish_zero3_sizes(draft);
   } else if (draft.is(fact::kParallel, "ddp") && !is_alone) {
     draft.assume("sharding", "no-shard", "DDP");

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "job/cluster/precision_support.h"
 #include "job/fields/job_fields.h"
+#include "job/stacks.h"
 #include "program/not_modelled.h"
 #include "program/optimizers/optimizers.h"
 #include "program/pytorch/kernels.h"
@@ -110,10 +111,9 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
                     value("optimizer"), value("runtime")));
   }
   if (job.optimizer_implementation == OptimizerImplementation::deepspeed && job.runtime != Runtime::deepspeed) {
-    throw NotModelled(
-        fmt::format("--optimizer {} with --runtime {} (DeepSpeed makes it: --stack deepspeed has it; here: --optimizer "
-                    "{}:fused)",
-                    value("optimizer"), value("runtime"), job.optimizer));
+    throw NotModelled(fmt::format(
+        "--optimizer {} with --runtime {} (DeepSpeed makes it: --stack {} has it; here: --optimizer {}:fused)",
+        value("optimizer"), value("runtime"), name_with_deepspeed(job), job.optimizer));
   }
   if (!has_optimizer(job) || !is_optimizer_of_loop(job)) refuse_field(job, "optimizer");
   require_checkpointing(job);
@@ -194,13 +194,13 @@ void require_quantization(const Job& job) {
                   value("method"), job.quantization, job.precision.name));
 }
 
-namespace {
-
 /// trl/trainer/grpo_config.py: __post_init__
 void require_group(const Job& job) {
   if (completions_of_group(job) > 1) return;
   throw LibraryFails("--modeling trl-grpo with one completion a step (a prompt needs two or more: --micro-batch 8)");
 }
+
+namespace {
 
 /// PEFT's copy of the head that scores rows has the base's type (ModulesToSaveWrapper), unless accelerate widens it.
 void require_score_dtype(const Job& job) {

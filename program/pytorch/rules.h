@@ -29,6 +29,9 @@ void require_torchtune(const Job& job);
 /// Throws NotModelled for weights of few bits but those of QLoRA in 16-bit precision.
 void require_quantization(const Job& job);
 
+/// Throws LibraryFails where GRPOTrainer has too few completions.
+void require_group(const Job& job);
+
 /// Throws NotModelled for adapters under TRL's SFTTrainer that have no rules: TRL leaves their dtype to PEFT, which
 /// makes them fp32, and converts those over quantized weights to bf16, which `modelled` gets.
 void require_trl_adapters(const Job& job, Job& modelled);

@@ -136,7 +136,7 @@ Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
   return computed("aten::sum", {reads(gradient)}, std::move(sum));
 }
 
-std::vector<Tensor> Torch::backward(const Tensor& loss, const std::function<void()>& at_end) {
+Torch::KeptWithLoss Torch::backward(const Tensor& loss, const std::function<void()>& at_end) {
   in_backward_ = true;
   Tensor one = heap_.make(1, loss.dtype, Category::logits_and_loss, "gradient of the loss");
   heap_.run("aten::ones_like", {writes(one)});
@@ -144,7 +144,7 @@ std::vector<Tensor> Torch::backward(const Tensor& loss, const std::function<void
   run_backward(*this, loss.made_by, std::move(one));
   at_end();
   in_backward_ = false;
-  return std::exchange(leaves_, {});
+  return std::exchange(kept_, {});
 }
 
 Tensor Torch::gradient_as(const Tensor& gradient, Dtype dtype) {
@@ -330,7 +330,7 @@ Tensor Torch::scale_in_place(const Tensor& x) {
 
 Tensor Torch::require_gradient(Tensor x) {
   if (!has_gradients_) return x;
-  leaves_.push_back(detached(x));
+  keep_with_loss(detached(x));
   x.wants_gradient = true;
   x.made_by = std::make_shared<Node>(Node{.sequence = std::numeric_limits<std::int64_t>::max(),
                                           .scope = heap_.scope,
@@ -339,7 +339,7 @@ Tensor Torch::require_gradient(Tensor x) {
                                           .saved = {},
                                           .backward =
                                               [this](Tensor& g, const std::vector<Tensor>&) {
-                                                leaves_.push_back(g);
+                                                keep_with_loss(g);
                                                 return std::vector<Tensor>{};
                                               },
                                           .before = {}});

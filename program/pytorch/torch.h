@@ -118,8 +118,7 @@ class Torch final : public Backend {
   Tensor rotate_half(const Tensor& x);
   /// x seen in another layout, whose gradient has to be copied into x's.
   Tensor copied_in_backward(const Tensor& x);
-  /// x *= number
-  Tensor scale_in_place(const Tensor& x);
+  Tensor scale_in_place(const Tensor& x);  // x *= number
   /// The complex product of pairs of x (fp32) with a constant table, which outlives backward.
   Tensor rotate(const Tensor& x, const Tensor& table);
   /// unsqueeze, expand, reshape: a copy with every one of `heads` `times` times. x itself for 1; one head needs no
@@ -140,12 +139,9 @@ class Torch final : public Backend {
   /// cross_entropy: log_softmax and nll_loss, both of whose kernels copy labels that lie apart.
   Tensor cross_entropy(const Tensor& logits, const Tensor& labels, bool do_labels_lie_apart = false);
 
-  /// Whether all of a tensor of booleans are true.
-  Tensor all_true(const Tensor& flags);
-  /// How many of a tensor of booleans are true, as int64.
-  Tensor count_true(const Tensor& flags);
-  /// All elements into one.
-  Tensor sum(const Tensor& x);
+  Tensor all_true(const Tensor& flags);    // whether all of a tensor of booleans are
+  Tensor count_true(const Tensor& flags);  // how many of them are, as int64
+  Tensor sum(const Tensor& x);             // all elements into one
   /// linalg.vector_norm of all elements of x, in fp32, without a place in autograd's graph.
   Tensor vector_norm(const Tensor& x);
   Tensor negative(const Tensor& x);
@@ -181,15 +177,18 @@ class Torch final : public Backend {
   Scores label_scores(const Tensor& h, const Tensor& labels, const OutputWeights& by, const Tensor& held,
                       ScoresWanted wanted);
 
-  /// x, which no node made, with a gradient of its own: x.requires_grad_(). Both live until backward returns.
+  /// body(x) with a checkpoint that re-enters autograd: forward runs without gradients, and backward runs it again with
+  /// them, and then backward through that, within its own call.
+  Tensor reentrant_checkpoint(CheckpointBody body, const Tensor& x);
+
+  /// x, which no node made, with a gradient of its own: x.requires_grad_(). Both live as long as the loss.
   Tensor require_gradient(Tensor x);
 
   /// What the call `name` computes from what it reads, without a place in autograd's graph: `output` itself.
   Tensor computed(const std::string& name, Accesses inputs, Tensor output);
 
   // Of mixtures of experts.
-  /// A view of all of x.
-  Tensor seen_again(const Tensor& x);
+  Tensor seen_again(const Tensor& x);  // a view of all of x
   struct Largest {
     Tensor values, places;
   };
@@ -205,8 +204,7 @@ class Torch final : public Backend {
   Tensor running_sum(const Tensor& numbers);
   /// x[places], of rows of `width`.
   Tensor rows_at(const Tensor& x, const Tensor& places, std::int64_t width);
-  /// The order that undoes `order`.
-  Tensor inverse_order(const Tensor& order);
+  Tensor inverse_order(const Tensor& order);  // that undoes it
   /// Each row of x times its element of `weights`, in the wider of both types.
   Tensor weighted_rows(const Tensor& x, const Tensor& weights);
   /// Sums of each `count` neighbouring rows.
@@ -215,10 +213,8 @@ class Torch final : public Backend {
   Tensor grouped_product(const Tensor& x, int parameter, const GroupedShape& shape, const Tensor& ends);
 
   // Of attention with sinks, and of clamped gates (gpt-oss).
-  /// a - b, of the same type.
-  Tensor minus(const Tensor& a, const Tensor& b);
-  /// Each row of x minus its element of `numbers`.
-  Tensor minus_rows(const Tensor& x, const Tensor& numbers);
+  Tensor minus(const Tensor& a, const Tensor& b);             // of the same type
+  Tensor minus_rows(const Tensor& x, const Tensor& numbers);  // each row minus its element of `numbers`
   /// x.max(dim=-1, keepdim=True).values, of rows of `width`.
   Tensor largest_of_rows(const Tensor& x, std::int64_t width);
   /// cat of rows of `width` and for each a number of `parameter`, a vector of one for each of `heads`.
@@ -246,9 +242,11 @@ class Torch final : public Backend {
   /// Whether backward runs, which may compute parts of forward again.
   bool is_in_backward() const { return in_backward_; }
 
+  using KeptWithLoss = std::vector<std::shared_ptr<const void>>;
   /// `at_end` runs before the call returns, while the caller's gradient of the loss is still held. Gives what
-  /// require_gradient() was given, with its gradients, which live as long as the loss.
-  std::vector<Tensor> backward(const Tensor& loss, const std::function<void()>& at_end);
+  /// lives as long as the loss: what require_gradient() was given, with its gradients, and what autograd's nodes have
+  /// as attributes.
+  KeptWithLoss backward(const Tensor& loss, const std::function<void()>& at_end);
   /// From here on, calls with `parameter` read `tensor`, which they don't own. One that is frozen gets no gradient, and
   /// nothing is kept for it.
   void set_parameter(int parameter, const Tensor& tensor, bool is_trained = true);
@@ -282,6 +280,7 @@ class Torch final : public Backend {
   void accumulate(int parameter, Tensor gradient) override;
 
  private:
+  void keep_with_loss(Tensor x) { kept_.push_back(std::make_shared<const Tensor>(std::move(x))); }
   using Backward = std::function<std::vector<Tensor>(Tensor&, const std::vector<Tensor>&)>;
   Tensor make_like(const Tensor& x, std::string_view what) { return value(x.elements, x.dtype, what); }
   Tensor value(std::int64_t elements, Dtype dtype, std::string_view what);
@@ -307,7 +306,8 @@ class Torch final : public Backend {
   Tensor original_of_nf4(int parameter, std::int64_t elements, Dtype dtype);
   Tensor dequantized_scales(int parameter, std::int64_t elements);
   /// A quantized parameter as bitsandbytes hands it to a product.
-  Tensor dequantized(int parameter, std::int64_t elements, const Tensor& scales, Dtype dtype);
+  Tensor dequantized(program::Access codes, std::int64_t elements, const Tensor& scales, Dtype dtype);
+  Tensor product_with_dequantized(const Tensor& x, int parameter, const WorkShape& shape, int bias);
   /// A parameter as products read it: itself, or its conversion under autocast.
   struct Operand {
     Tensor cast;  // empty: the parameter itself
@@ -388,7 +388,7 @@ class Torch final : public Backend {
   std::array<Tensor, 2> lt_workspaces_;  // cuBLASLt's, in the same way
   std::optional<Dtype> autocast_;
   std::map<int, Tensor> cast_parameters_;  // under autocast
-  std::vector<Tensor> leaves_;             // of require_gradient(), and their gradients
+  KeptWithLoss kept_;                      // what backward() gives
   std::function<void(int)> on_gradient_;   // empty: none
   ModuleHooks *hooks_ = nullptr, *hooks_of_other_model_ = nullptr;
   bool in_backward_ = false, has_gradients_ = true;

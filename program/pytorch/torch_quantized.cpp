@@ -55,8 +55,8 @@ Tensor Torch::dequantized_scales(int parameter, std::int64_t elements) {
                   temporary(ceil_div(elements, format.block), Dtype::f32, "scales"));
 }
 
-Tensor Torch::dequantized(int parameter, std::int64_t elements, const Tensor& scales, Dtype dtype) {
-  return computed("bitsandbytes::dequantize_4bit", {reads_parameter(parameter), reads(scales)},
+Tensor Torch::dequantized(program::Access codes, std::int64_t elements, const Tensor& scales, Dtype dtype) {
+  return computed("bitsandbytes::dequantize_4bit", {codes, reads(scales)},
                   temporary(elements, dtype, "weight, dequantized"));
 }
 
@@ -71,8 +71,26 @@ void Torch::convert_bias(int parameter, Dtype dtype) {
   set_frozen_parameter(parameter, *frozen);
 }
 
-/// Forward adds the scales' offset into a second tensor, and holds both until the product is there; backward adds it in
+/// The product of x and dequantized weights. Forward adds the scales' offset into a second tensor, and holds both until
+/// the product is there. With hooks on modules, linears are those of DeepSpeed (zero/linear.py), which add biases in
 /// place.
+Tensor Torch::product_with_dequantized(const Tensor& x, int parameter, const WorkShape& shape, int bias) {
+  const std::int64_t elements = checked_mul(shape.columns, shape.inner);
+  const Tensor scales = dequantized_scales(parameter, elements);
+  Tensor shifted;
+  if (scales.elements > 0) shifted = computed("aten::add", {reads(scales)}, make_like(scales, "scales"));
+  const Tensor weight = dequantized(reads_parameter(parameter), elements, shifted, x.dtype);
+  Accesses factors{reads(x), reads(weight)};
+  const bool is_fused = bias >= 0 && hooks_ == nullptr;
+  if (is_fused) factors.push_back(reads_parameter(bias));
+  Tensor y = product(factors, shape, x.dtype, is_fused);
+  if (bias >= 0 && !is_fused) heap_.run("aten::add_", {reads_parameter(bias), changes(y)});
+  return y;
+}
+
+/// Backward adds the scales' offset in place. Autograd's node keeps the codes that forward read, as an attribute
+/// (ctx.tensors): no checkpoint sees them, and they stay as long as the graph does. That matters where they come and
+/// go.
 Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs,
                           QuantizedTypes types, int bias) {
   const Dtype compute = types.compute;
@@ -90,17 +108,13 @@ Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, s
     if (has_bias) factors.push_back(reads_parameter(bias));
     y = multiplied(factors, {rows, outputs, inputs}, value(checked_mul(rows, outputs), compute, "product"));
   } else {
-    const Tensor scales = dequantized_scales(parameter, elements);
-    Tensor shifted;
-    if (scales.elements > 0) shifted = computed("aten::add", {reads(scales)}, make_like(scales, "scales"));
-    const Tensor weight = dequantized(parameter, elements, shifted, compute);
-    Accesses factors{reads(input), reads(weight)};
-    if (has_bias) factors.push_back(reads_parameter(bias));
-    y = product(factors, {rows, outputs, inputs}, compute, has_bias);
+    y = product_with_dequantized(input, parameter, {rows, outputs, inputs}, bias);
   }
+  const Tensor codes = hooks_ == nullptr ? Tensor{} : hooks_->values_of(parameter);
   y = record(std::move(y), {edge_to(input)}, {}, [=, this](Tensor& g, const std::vector<Tensor>&) {
+    if (codes.storage) keep_with_loss(codes);
     Tensor scales = dequantized_scales(parameter, elements);
-    Tensor weight = dequantized(parameter, elements, scales, types.original);
+    Tensor weight = dequantized(reads_hooked(codes, parameter), elements, scales, types.original);
     scales = {};
     if (types.original != compute) {
       weight = computed("aten::_to_copy", {reads(weight)}, temporary(elements, compute, "weight, cast"));

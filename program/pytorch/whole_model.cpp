@@ -1,6 +1,7 @@
 #include "program/pytorch/whole_model.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "program/pytorch/nf4.h"
@@ -55,9 +56,8 @@ void WholeModel::load() {
     if (const Quantization* const format = held(p).quantization; format != nullptr) {
       std::vector<Tensor> made = has_torchaos_codes_ ? make_nf4(torch_, p.parameter, p.elements, p.name)
                                                      : torch_.make_quantized(p.parameter, p.elements, *format, p.name);
-      for (Tensor& tensor : made) {
-        quantized_.push_back(std::move(tensor));
-      }
+      p.value = std::move(made.front());
+      std::move(made.begin() + 1, made.end(), std::back_inserter(quantized_));
       continue;
     }
     p.value = torch_.heap().make(p.elements, held(p).dtype, Category::parameters, p.name);

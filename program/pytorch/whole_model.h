@@ -26,8 +26,10 @@ class WholeModel : public Wrapper {
   Tensor gradient_of(const Trained& p) override { return torch_.gradient(p.parameter); }
 
  protected:
-  /// All parameters, in the order in which the model holds them; quantized ones have no `value`.
+  /// All parameters, in the order in which the model holds them; the `value` of quantized ones is their codes.
   const std::vector<Trained>& parameters() const { return parameters_; }
+  std::vector<Trained>& parameters() { return parameters_; }
+  bool is_quantized(const Trained& p) const { return held(p).quantization != nullptr; }
   Torch& torch() { return torch_; }
 
  private:
@@ -40,7 +42,7 @@ class WholeModel : public Wrapper {
   bool has_groups_of_trainer_, has_torchaos_codes_;
   std::vector<HeldParameter> held_;
   std::vector<Trained> parameters_;
-  std::vector<Tensor> quantized_;
+  std::vector<Tensor> quantized_;  // what belongs to quantized ones beside their codes
 };
 
 }  // namespace vramfit::eager

@@ -130,6 +130,8 @@ class Wrapper {
   /// groups() gives then; `enter` names the phase.
   virtual void step(bool /*clip*/, const std::function<void(Phase)>& /*enter*/,
                     const std::function<void()>& /*optimizer*/) {}
+  /// The loss is gone, and what autograd's graph had with it.
+  virtual void forget_graph() {}
   /// Whether gradients are clipped by clip(), which returns their norm before.
   virtual bool clips_itself() const { return false; }
   virtual Tensor clip() { return {}; }

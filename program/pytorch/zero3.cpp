@@ -36,6 +36,7 @@ Zero3::Zero3(Torch& torch, const Graph& graph, const Job& job, const std::vector
       gathering_(overlaps_reductions(job) ? Stream::all_gather : Stream::compute),
       reducing_(overlaps_reductions(job) ? Stream::reduce_scatter : Stream::compute),
       coordinator_(torch, ranks_, sizes_, gathering_, offload_.parameters),
+      is_loaded_whole_(job.quantization != "none"),
       modules_(outer_modules(job)) {
   add_parameters();
   const std::vector<OptimizerGroup> groups = WholeModel::groups();
@@ -44,14 +45,24 @@ Zero3::Zero3(Torch& torch, const Graph& graph, const Job& job, const std::vector
   torch.on_gradient([this](int parameter) { take(parameter); });
 }
 
-/// Adapters are made and parted when all else is (parameter_offload.py: _convert_to_zero_parameters).
+/// Adapters are made and parted when all else is (parameter_offload.py: _convert_to_zero_parameters). A base in 4 bits
+/// is loaded whole (transformers/modeling_utils.py: get_init_context), and parted with its adapters, byte by byte.
 void Zero3::add_parameters() {
+  if (is_loaded_whole_) {
+    for (const Trained& p : parameters()) {
+      const bool is_trained =
+          std::ranges::any_of(trained(), [&](const Trained* t) { return t->parameter == p.parameter; });
+      coordinator_.add(p, is_quantized(p) ? ceil_div(p.elements, 2) : p.elements, is_quantized(p) ? Dtype::u8 : dtype_,
+                       is_trained);
+    }
+    return coordinator_.set_model_order(parameters());
+  }
   std::set<int> are_trained;
   for (const Trained* p : trained()) are_trained.insert(p->parameter);
   for (const bool is_trained : {false, true}) {
     for (const Trained& p : parameters()) {
       if (are_trained.contains(p.parameter) != is_trained) continue;
-      coordinator_.add(p, is_trained ? trained_dtype_ : dtype_, is_trained);
+      coordinator_.add(p, p.elements, is_trained ? trained_dtype_ : dtype_, is_trained);
     }
   }
   coordinator_.set_model_order(parameters());
@@ -112,6 +123,7 @@ void Zero3::make_gradients() {
 
 /// zero.Init: each module's parameters are made, and parted at once. PEFT makes all adapters before one is parted.
 void Zero3::make_parts() {
+  if (is_loaded_whole_) return part_whole_model();
   const Scope scope(heap(), "model");
   const bool has_frozen = std::ranges::any_of(coordinator_.parameters(), std::not_fn(&PartedParameter::gets_gradient));
   std::vector<std::pair<PartedParameter*, Tensor>> adapters;
@@ -125,6 +137,15 @@ void Zero3::make_parts() {
     }
   }
   for (auto& [p, whole] : adapters) p->part = part_of(heap(), *p, std::exchange(whole, {}), offload_.parameters);
+}
+
+void Zero3::part_whole_model() {
+  WholeModel::load();
+  const Scope scope(heap(), "model");
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    PartedParameter& p = coordinator_.parameters()[i];
+    p.part = part_of(heap(), p, std::exchange(parameters()[i].value, {}), offload_.parameters);
+  }
 }
 
 /// _partition_param
@@ -213,7 +234,7 @@ Tensor Zero3::leave_model(Tensor output) {
 void Zero3::take(int parameter) {
   const Scope scope(heap(), "zero");
   const std::size_t place = coordinator_.place_of(parameter);
-  const std::int64_t elements = coordinator_.parameters()[place].trained->elements;
+  const std::int64_t elements = coordinator_.parameters()[place].elements;
   if (ready_elements_ + elements > bucket_elements_ && ready_elements_ > 0) reduce_bucket();
   Tensor gradient = torch().take_gradient(parameter);
   if (ready_elements_ + elements <= bucket_elements_) {

@@ -35,6 +35,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   void look_at(int parameter) override { coordinator_.reach(modules_.at(modules_.size() - 2), parameter); }
   Tensor leave_model(Tensor output) override;
   void zero_gradients() override {}
+  void forget_graph() override { coordinator_.forget_graph(); }
   void sync_gradients(bool is_last) override { is_last_ = is_last; }
   void finish_backward() override;
   void step(bool clip, const std::function<void(Phase)>& enter, const std::function<void()>& optimizer) override;
@@ -73,6 +74,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   void add_parameters();
   void add_groups(const std::vector<Trained*>& parameters, std::size_t of_optimizer);
   void make_parts();
+  void part_whole_model();
   void flatten();
   void make_masters();
   void make_gradients();
@@ -110,6 +112,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   Zero3Sizes sizes_;
   Stream gathering_, reducing_;
   Zero3Coordinator coordinator_;
+  bool is_loaded_whole_;            // before it is parted
   std::vector<Submodule> modules_;  // around all others, from the root to the one without the output layer
   std::vector<Group> groups_;
   std::map<std::string, int> inputs_left_;  // by module: gradients that backward is still to see

@@ -22,13 +22,14 @@ void Zero3Coordinator::wait_on(Stream stream) {
   torch_.heap().wait_for_stream(stream, stream == stream_ ? Stream::compute : stream_);
 }
 
-void Zero3Coordinator::add(const Trained& trained, Dtype dtype, bool gets_gradient) {
+void Zero3Coordinator::add(const Trained& trained, std::int64_t elements, Dtype dtype, bool gets_gradient) {
   places_[trained.parameter] = parameters_.size();
   parameters_.push_back({.trained = &trained,
+                         .elements = elements,
                          .dtype = dtype,
                          .gets_gradient = gets_gradient,
-                         .part_elements = ceil_div(trained.elements, ranks_),
-                         .is_persistent = trained.elements <= sizes_.param_persistence_threshold,
+                         .part_elements = ceil_div(elements, ranks_),
+                         .is_persistent = elements <= sizes_.param_persistence_threshold,
                          .part = {},
                          .whole = {},
                          .gather = nullptr,
@@ -74,15 +75,18 @@ void Zero3Coordinator::end_recording() {
   trace_ = Trace::complete;
 }
 
-/// _clean_inflight_param_registry
+/// _clean_inflight_param_registry. The collective that gathered one parameter alone has its result until all of them
+/// are forgotten.
 void Zero3Coordinator::clear_gathers() {
   std::vector<PartedParameter*> on_their_way;
   for (PartedParameter& p : parameters_) {
     if (p.gather != nullptr) on_their_way.push_back(&p);
   }
   std::ranges::stable_sort(on_their_way, {}, [](const PartedParameter* p) { return p->gather->number; });
+  std::vector<Tensor> results;
   for (PartedParameter* p : on_their_way) {
     wait_for(*p->gather, Stream::compute);
+    if (p->gather->arrivals.size() == 1 && !p->gather->arrivals.front().flat.storage) results.push_back(p->whole);
     release_one(*p);
   }
   for (PartedParameter* p : on_their_way) p->gather = nullptr;
@@ -176,7 +180,7 @@ void Zero3Coordinator::prefetch() {
     PartedParameter& p = parameters_[use.parameter];
     p.fetched_for_step = std::max(p.fetched_for_step, use.step);
     if (p.status != Status::parted || !chosen.insert(use.parameter).second) continue;
-    elements += p.trained->elements;
+    elements += p.elements;
   }
   gather({chosen.begin(), chosen.end()});
 }
@@ -190,7 +194,7 @@ void Zero3Coordinator::let_go(PartedParameter& p) {
 void Zero3Coordinator::release_one(PartedParameter& p) {
   if (p.status != Status::whole || !p.used_by.empty()) return;
   let_go(p);
-  available_ -= p.trained->elements;
+  available_ -= p.elements;
 }
 
 /// __params_to_release: neither what stays, nor what was seen ahead, nor what comes again soon.
@@ -206,7 +210,7 @@ const std::set<std::size_t>& Zero3Coordinator::to_release(const Submodule& modul
   for (auto step = static_cast<std::size_t>(step_); step < order_.size() && seen < sizes_.max_reuse_distance; ++step) {
     for (const std::size_t place : order_[step]) {
       released.erase(place);
-      seen += parameters_[place].trained->elements;
+      seen += parameters_[place].elements;
     }
   }
   return released;
@@ -257,6 +261,8 @@ void Zero3Coordinator::release_all() {
       wait_for(*gather, stream_);
     }
     p.used_by.clear();
+    if (p.is_of_last_step && torch_.heap().is_shared(p.whole)) p.of_graph = p.whole;
+    p.is_of_last_step = false;
     release_one(p);
   }
 }

@@ -36,6 +36,7 @@ struct Gather {
 /// A parameter of which each rank has a part.
 struct PartedParameter {
   const Trained* trained = nullptr;
+  std::int64_t elements = 0;  // of what is stored: of matrices in 4 bits, bytes
   Dtype dtype = Dtype::bf16;
   bool gets_gradient = true;
   std::int64_t part_elements = 0;  // with the padding
@@ -46,6 +47,8 @@ struct PartedParameter {
   std::shared_ptr<Gather> gather;     // while it is on its way, or nobody has waited for it
   std::set<std::string> used_by;      // modules that run
   std::int64_t fetched_for_step = 0;  // the last place in the order that it was gathered for
+  bool is_of_last_step = false;       // gather_persistent() made it whole
+  Tensor of_graph = {};               // it then, while autograd's graph has it, too
 };
 
 class Zero3Coordinator {
@@ -56,7 +59,7 @@ class Zero3Coordinator {
   /// In the order in which they were parted (ds_id).
   std::vector<PartedParameter>& parameters() { return parameters_; }
   const std::vector<PartedParameter>& parameters() const { return parameters_; }
-  void add(const Trained& trained, Dtype dtype, bool gets_gradient);
+  void add(const Trained& trained, std::int64_t elements, Dtype dtype, bool gets_gradient);
   /// All of them, when all are there.
   void set_model_order(const std::vector<Trained>& all);
   /// In parameters(), of one by its index in the graph.
@@ -80,6 +83,9 @@ class Zero3Coordinator {
   void release_all();
   /// After it: those that stay whole.
   void gather_persistent();
+  /// When autograd's graph is gone that had some of them from the step before. Python has those made since and lets go
+  /// of these; here it is the other way around, as a program must leave the same buffers after each step.
+  void forget_graph();
   /// The same as a forward gathers them, for a model that has no step.
   void gather_for_good();
   /// One, on its own (param.all_gather()), and as if it had never been.

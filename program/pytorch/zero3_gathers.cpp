@@ -8,13 +8,14 @@ namespace vramfit::eager {
 
 using Status = PartedParameter::Status;
 
-/// Those of 16 bits first (sort_dtypes).
+/// Those of 16 bits first, and bytes last (sort_dtypes).
 std::vector<Arrival> Zero3Coordinator::by_type(const std::vector<std::size_t>& parameters) const {
   std::vector<Arrival> arrivals;
-  for (const bool is_wide : {false, true}) {
+  const auto order = [](Dtype dtype) { return dtype == Dtype::u8 ? 2 : dtype == Dtype::f32 ? 1 : 0; };
+  for (const int now : {0, 1, 2}) {
     Arrival arrival;
     for (const std::size_t place : parameters) {
-      if ((parameters_[place].dtype == Dtype::f32) == is_wide) arrival.parameters.push_back(place);
+      if (order(parameters_[place].dtype) == now) arrival.parameters.push_back(place);
     }
     if (!arrival.parameters.empty()) arrivals.push_back(std::move(arrival));
   }
@@ -32,7 +33,7 @@ void Zero3Coordinator::gather(std::vector<std::size_t> parameters) {
     PartedParameter& p = parameters_[place];
     p.status = Status::on_its_way;
     p.gather = made;
-    available_ += p.trained->elements;
+    available_ += p.elements;
   }
   if (ranks_ == 1 && !offloads_) return;
   wait_on(stream_);  // it may work with what was let go of
@@ -101,10 +102,10 @@ void Zero3Coordinator::wait_for(Arrival& arrival, Stream stream) {
     if (ranks_ == 1) {
       make_whole(p, offloads_ ? p.whole : p.part);
     } else if (!arrival.flat.storage) {
-      make_whole(p, heap.narrow(p.whole, 0, p.trained->elements));
+      make_whole(p, heap.narrow(p.whole, 0, p.elements));
     } else {
-      Tensor whole = heap.make(p.trained->elements, p.dtype, Category::unsharded_parameters,
-                               "gathered " + p.trained->name, stream);
+      Tensor whole =
+          heap.make(p.elements, p.dtype, Category::unsharded_parameters, "gathered " + p.trained->name, stream);
       heap.run("aten::cat", {reads(arrival.flat), writes(whole)}, {.bytes = 2 * bytes_in(whole)}, stream);
       make_whole(p, std::move(whole));
     }
@@ -124,7 +125,7 @@ void Zero3Coordinator::gather_alone(PartedParameter& p) {
   const Scope scope(torch_.heap(), "zero");
   const Tensor whole = make_for_whole(p);
   gather_into(whole, offloads_ ? on_card(p, Stream::compute) : p.part);
-  make_whole(p, torch_.heap().narrow(whole, 0, p.trained->elements));
+  make_whole(p, torch_.heap().narrow(whole, 0, p.elements));
 }
 
 Tensor Zero3Coordinator::make_for_whole(const PartedParameter& p) {
@@ -147,6 +148,7 @@ void Zero3Coordinator::gather_persistent() {
     PartedParameter& p = parameters_[place];
     if (p.is_persistent && p.status == Status::parted) parted.push_back(&p);
   }
+  for (PartedParameter* p : parted) p->is_of_last_step = true;
   if (parted.size() == 1) return gather_alone(*parted.front());
   if (ranks_ == 1) std::ranges::sort(parted);
   const Scope scope(torch_.heap(), "zero");
@@ -157,7 +159,13 @@ void Zero3Coordinator::gather_persistent() {
     for (std::size_t i = 0; i < parted.size(); ++i) gather_into(wholes[i], parts[i]);
   }
   for (std::size_t i = 0; i < parted.size(); ++i) {
-    make_whole(*parted[i], ranks_ == 1 ? parts[i] : torch_.heap().narrow(wholes[i], 0, parted[i]->trained->elements));
+    make_whole(*parted[i], ranks_ == 1 ? parts[i] : torch_.heap().narrow(wholes[i], 0, parted[i]->elements));
+  }
+}
+
+void Zero3Coordinator::forget_graph() {
+  for (PartedParameter& p : parameters_) {
+    if (p.of_graph.storage) make_whole(p, std::exchange(p.of_graph, {}));
   }
 }
 

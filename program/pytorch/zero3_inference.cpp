@@ -37,7 +37,7 @@ Zero3Inference::Zero3Inference(Torch& torch, const Graph& graph, const Job& job,
       coordinator_(torch, job.mesh.shard, sizes_of(graph, job),
                    overlaps_reductions(job) ? Stream::reference : Stream::compute, offloads_),
       modules_(outer_modules(job)) {
-  for (const Trained& p : parameters()) coordinator_.add(p, job.precision.compute, false);
+  for (const Trained& p : parameters()) coordinator_.add(p, p.elements, job.precision.compute, false);
   coordinator_.set_model_order(parameters());
   torch.set_module_hooks(this);
 }

@@ -58,30 +58,15 @@ void require_precision(const Job& job) {
   }
 }
 
+/// TRL's trainers load what is quantized as all else, which has been said of the frozen weights; DeepSpeed converts
+/// what isn't quantized.
+bool dequantizes_as_loaded(const Job& job) { return job.method == Method::qlora && has_trl(job); }
+
 /// PEFT's, over a base that DeepSpeed converts as it does all weights.
 void require_adapters(const Job& job) {
   if (job.method == Method::full) return;
-  if (job.method == Method::qlora && has_trl(job)) {
-    const std::string modeling = job_field_named("modeling").get(job);
-    throw NotModelled(fmt::format(
-        "--method qlora with --runtime deepspeed and --modeling {0} (--method lora is; with --stack {0} qlora is)",
-        modeling));
-  }
-  if (job.method == Method::qlora && job.sharding == "full-shard") {
-    throw NotModelled(
-        "--method qlora with --runtime deepspeed and --sharding full-shard, ZeRO-3 (shard-grad-op, ZeRO-2, is)");
-  }
-  // TRL asks for reentrant checkpoints, which it gets from the second forward on (trl/models/utils.py:
-  // disable_gradient_checkpointing).
-  const bool is_checkpointed = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
-  if (job.modeling == Modeling::trl_dpo && job.sharding == "full-shard" && is_checkpointed) {
-    throw NotModelled(
-        fmt::format("--method lora with --checkpointing {}, --modeling trl-dpo and --sharding full-shard, ZeRO-3, "
-                    "whose checkpoints are reentrant (--checkpointing none is, and shard-grad-op, ZeRO-2)",
-                    job_field_named("checkpointing").get(job)));
-  }
-  const Dtype computed = job.precision.compute;
-  if (job.frozen_dtype.value_or(computed) == computed) return;
+  const Dtype computed = job.precision.compute, frozen = job.frozen_dtype.value_or(computed);
+  if (frozen == computed || (dequantizes_as_loaded(job) && frozen == Dtype::f32)) return;
   throw NotModelled(fmt::format(
       "--frozen-dtype {0} with --runtime deepspeed (DeepSpeed converts frozen weights to {1}, whatever they "
       "are loaded in: --frozen-dtype {1})",
@@ -115,9 +100,9 @@ void require_stage(const Job& job) {
 }
 
 void require(const Job& job, const Cluster& cluster) {
-  if (!has_trainer(job) || is_classifier(job) || job.modeling == Modeling::trl_grpo) {
+  if (!has_trainer(job)) {
     throw NotModelled(
-        fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers, trl and trl-dpo are)",
+        fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers, and TRL's trainers are)",
                     job_field_named("modeling").get(job)));
   }
   if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::paged) {
@@ -129,6 +114,7 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   require_adapters(job);
+  if (job.modeling == Modeling::trl_grpo) eager::require_group(job);
   const bool adapts = job.method != Method::full;
   eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   eager::require_quantization(job);
@@ -141,15 +127,15 @@ void require(const Job& job, const Cluster& cluster) {
 
 /// The model is converted to 16 bits, whatever it is stored in, and computes without autocast; partitions are fp32.
 /// None of the named precisions is that. ZeRO-3 parts adapters as PEFT makes them, in fp32 (runtime/engine.py:
-/// _cast_module_mixed_precision), and TRL has PEFT make them in the base's type (sft_trainer.py:
-/// autocast_adapter_dtype).
+/// _cast_module_mixed_precision); those of a base in 4 bits it parts later, and converts them. TRL has PEFT make them
+/// in the base's type (sft_trainer.py: autocast_adapter_dtype).
 Job in_16_bits(Job job) {
   Precision& precision = job.precision;
   precision.reduce = precision.output = precision.compute;
-  const bool has_wide_parts = job.sharding == "full-shard" && has_adapters(job) && !has_trl(job);
+  const bool has_wide_parts = job.sharding == "full-shard" && job.method == Method::lora && !has_trl(job);
   if (!has_wide_parts) precision.storage = precision.compute;
   precision.name = "";
-  job.frozen_dtype.reset();
+  if (!dequantizes_as_loaded(job)) job.frozen_dtype.reset();
   return job;
 }
 

@@ -224,7 +224,9 @@ std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
     throw Conflict(fmt::format("--frozen-dtype {}: nothing is frozen; give --freeze, or leave it out",
                                dtype_name(*job.frozen_dtype)));
   }
-  const Dtype frozen = job.frozen_dtype.value_or(has_adapters(job) ? job.precision.compute : job.precision.storage);
+  // DeepSpeed converts what it is given, whatever that was loaded in.
+  const std::optional<Dtype> loaded = job.runtime == Runtime::deepspeed ? std::nullopt : job.frozen_dtype;
+  const Dtype frozen = loaded.value_or(has_adapters(job) ? job.precision.compute : job.precision.storage);
   std::vector<HeldParameter> held;
   for (const bool is_trainable : trainable) {
     held.push_back({is_trainable, is_trainable ? job.precision.storage : frozen});

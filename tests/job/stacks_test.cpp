@@ -38,7 +38,14 @@ TEST_CASE("defaults differ between one GPU and several") {
   CHECK(defaults_text(defaults_of(stack_named("trl-dpo-deepspeed"), parse_cluster("8xL4"))) ==
         "--runtime deepspeed --modeling trl-dpo --checkpointing full");
   CHECK(with_deepspeed(stack_named("trl-dpo")).name == "trl-dpo-deepspeed");
+  CHECK(with_deepspeed(stack_named("trl-reward")).name == "trl-reward-deepspeed");
+  CHECK(defaults_text(defaults_of(stack_named("trl-grpo-deepspeed"), parse_cluster("8xL4"))) ==
+        "--runtime deepspeed --modeling trl-grpo --checkpointing full --micro-batch 8");
   CHECK(with_deepspeed(trainer).name == "deepspeed");
+  job_field_named("modeling").set(job, "trl-dpo");
+  CHECK(name_with_deepspeed(job) == "trl-dpo-deepspeed");
+  job_field_named("modeling").set(job, "torchtitan");
+  CHECK(name_with_deepspeed(job) == "deepspeed");
   CHECK(with_deepspeed(stack_named("lightning")).name == "lightning");
   CHECK(defaults_of(stack_named("lightning"), parse_cluster("2xL4")).empty());
   CHECK(defaults_of(stack_named("torchtitan"), parse_cluster("1xL4")).empty());

@@ -90,7 +90,8 @@ std::string hf_precision_lines(ExportWriter& writer) {
 
 std::string storage_of_codes(const ExportWriter& writer) {
   const bool has_codes = writer.is("method", "qlora") && writer.value("quantization").starts_with("nf4");
-  if (!has_codes || !is_sharded(writer)) return "";
+  // DeepSpeed parts codes of whatever dtype, and counts them as numbers of it: bytes are the default.
+  if (!has_codes || !is_sharded(writer) || writer.plan().job.runtime == Runtime::deepspeed) return "";
   return std::string(theirs(kDtypes, std::string(dtype_name(writer.plan().job.precision.compute))));
 }
 

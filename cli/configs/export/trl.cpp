@@ -101,10 +101,11 @@ void write(ExportWriter& writer) {
   add_files(writer, accelerate_yaml(writer, false), text);
 }
 
-/// deepspeed/runtime/engine.py: _configure_distributed_model
+/// deepspeed/runtime/engine.py: _configure_distributed_model. What is quantized goes back to the dtype that it was
+/// loaded in.
 void require_frozen_dtype(const ExportWriter& writer) {
   const Job& job = writer.plan().job;
-  if (job.method == Method::full || job.frozen_dtype.value_or(job.precision.compute) == job.precision.compute) return;
+  if (job.method != Method::lora || job.frozen_dtype.value_or(job.precision.compute) == job.precision.compute) return;
   writer.refuse("frozen_dtype", "DeepSpeed converts frozen weights to the dtype that is computed in");
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <utility>
-#include <vector>
 
 #include "program/pytorch/loops/trainer_loop.h"
 
@@ -25,15 +24,18 @@ class UnderDeepSpeed final : public Base {
   /// fp16 ends before the update; one that updates needs more.
   void backward_of(Tensor loss, bool is_last) override {
     const LoopParts& parts = this->parts_;
-    std::vector<Tensor> leaves;  // as long as the loss
+    Torch::KeptWithLoss kept;  // as long as the loss
     {
       const Scope scope(this->heap(), "loss");
       const Tensor scaled = this->torch().scale(loss);
       parts.enter(Phase::backward);
-      leaves = this->torch().backward(scaled, [] {});
+      kept = this->torch().backward(scaled, [] {});
       parts.wrapper.finish_backward();
     }
     if (is_last) parts.wrapper.step(parts.clip, parts.enter, [this] { this->step_optimizer(); });
+    kept.clear();
+    loss = {};
+    parts.wrapper.forget_graph();
   }
 };
 

@@ -66,8 +66,8 @@ class DpoLoop : public ScoredLoop {
   Tensor computed_loss(const Inputs& inputs) {
     const Tensor labels = masked_labels(inputs);
     const Inputs seen{.ids = inputs.ids, .mask = inputs.mask, .labels = labels};
-    const Outputs outputs =
-        returned(parts_.wrapper, forward_with_scores({parts_.model, parts_.wrapper}, seen, kAllScores));
+    const Outputs outputs = returned(
+        parts_.wrapper, forward_with_scores({parts_.model, parts_.wrapper, true, is_reentrant_}, seen, kAllScores));
     const Scope scope(heap(), "loss");
     const LogProbabilities own = summed(outputs);
     const Outputs of_reference = reference(seen);
@@ -122,6 +122,7 @@ class DpoLoop : public ScoredLoop {
       });
     }
     torch().set_gradients(true);
+    is_reentrant_ = asks_for_reentrant_checkpoints();
     return outputs;
   }
 
@@ -225,6 +226,9 @@ class DpoLoop : public ScoredLoop {
     for (const Tensor& half : own.halves) log_mean(gathered(detached(half)));
   }
 
+  /// Whether checkpoints are: once TRL has turned them on again behind a reference's forward (trl/models/utils.py:
+  /// disable_gradient_checkpointing).
+  bool is_reentrant_ = false;
   std::unique_ptr<ReferenceModel> reference_;
   std::unique_ptr<WholeModel> unwrapped_;  // beside adapters, and not sharded: the model without what is around it
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "program/pytorch/autocast.h"
+#include "program/pytorch/loops/deepspeed_loop.h"
 #include "program/pytorch/loops/grpo_rewards.h"
 #include "program/pytorch/loops/pickled.h"
 #include "program/pytorch/loops/scored_loop.h"
@@ -13,7 +14,7 @@ namespace vramfit::eager {
 
 namespace {
 
-class GrpoLoop final : public ScoredLoop {
+class GrpoLoop : public ScoredLoop {
  public:
   using ScoredLoop::ScoredLoop;
 
@@ -92,7 +93,10 @@ class GrpoLoop final : public ScoredLoop {
     const std::optional<Dtype> dtype =
         is_mixed_in_16_bits(parts_.job) ? std::optional(parts_.job.precision.compute) : std::nullopt;
     const Autocast autocast(torch(), dtype);
-    return returned(parts_.wrapper, forward_with_scores({parts_.model, parts_.wrapper}, seen, kScores));
+    // TRL has turned them on again after generation (trl/models/utils.py: disable_gradient_checkpointing).
+    const bool is_reentrant = asks_for_reentrant_checkpoints();
+    return returned(parts_.wrapper,
+                    forward_with_scores({parts_.model, parts_.wrapper, true, is_reentrant}, seen, kScores));
   }
 
   Tensor joined(const Tensor& prompts, const Tensor& completions, std::int64_t rows, const char* what) {
@@ -224,7 +228,8 @@ class GrpoLoop final : public ScoredLoop {
   /// Of prompts and completions, and lists of what reward functions log beside, which is nothing.
   void log_texts() {
     // With FSDP2's CPU offload there is a process group for the host, which texts are then on.
-    if (ranks() == 1 || !parts_.job.offload.empty()) return;
+    const bool are_on_host = is_sharded() && !parts_.job.offload.empty();
+    if (!gathers() || are_on_host) return;
     gather_object(pickled_texts(rows_of_step(), kPrompt));
     gather_object(pickled_texts(rows_of_step(), scored_tokens()));
     for (int list = 0; list < 2; ++list) gather_object(pickled_texts(0, 0));
@@ -276,6 +281,9 @@ class GrpoLoop final : public ScoredLoop {
 
 }  // namespace
 
-std::unique_ptr<Loop> make_grpo_loop(LoopParts parts) { return std::make_unique<GrpoLoop>(std::move(parts)); }
+std::unique_ptr<Loop> make_grpo_loop(LoopParts parts) {
+  if (parts.job.runtime == Runtime::deepspeed) return std::make_unique<UnderDeepSpeed<GrpoLoop>>(std::move(parts));
+  return std::make_unique<GrpoLoop>(std::move(parts));
+}
 
 }  // namespace vramfit::eager

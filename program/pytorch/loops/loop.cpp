@@ -40,6 +40,7 @@ Tensor Loop::code_of_block(const Wrapped& wrapped, std::size_t number, const Ten
     const Autocast again(library, autocast);
     return code(x);
   };
+  if (wrapped.is_reentrant) return torch().reentrant_checkpoint(body, input);
   const bool selective = std::holds_alternative<SelectiveCheckpointing>(parts_.job.checkpointing);
   return checkpoint(torch().checkpoints(), body, input, selective);
 }

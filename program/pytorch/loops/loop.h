@@ -43,16 +43,17 @@ class Loop {
   virtual void update() = 0;
 
  protected:
+  struct Wrapped {
+    Model& model;
+    Wrapper& wrapper;
+    bool checkpoints = true;    // as the job says
+    bool is_reentrant = false;  // which these then are
+  };
   /// The model's forward up to its logits; `mask` and `items` as Model::prepare takes them. The wrapper's end of
   /// forward is the caller's, as a model may compute its loss within it.
   Tensor forward(const Tensor& ids, const Tensor& mask = {}, const Tensor& items = {}) {
     return forward_of({parts_.model, parts_.wrapper}, ids, mask, items);
   }
-  struct Wrapped {
-    Model& model;
-    Wrapper& wrapper;
-    bool checkpoints = true;  // as the job says
-  };
   Tensor forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor& mask, const Tensor& items);
   /// A tensor of one number for each token of a micro-batch, copied from the host.
   Tensor tokens(const char* what);

@@ -5,13 +5,14 @@
 #include <utility>
 
 #include "program/pytorch/autocast.h"
+#include "program/pytorch/loops/deepspeed_loop.h"
 #include "program/pytorch/loops/scored_loop.h"
 
 namespace vramfit::eager {
 
 namespace {
 
-class RewardLoop final : public ScoredLoop {
+class RewardLoop : public ScoredLoop {
  public:
   using ScoredLoop::ScoredLoop;
 
@@ -125,6 +126,9 @@ class RewardLoop final : public ScoredLoop {
 
 }  // namespace
 
-std::unique_ptr<Loop> make_reward_loop(LoopParts parts) { return std::make_unique<RewardLoop>(std::move(parts)); }
+std::unique_ptr<Loop> make_reward_loop(LoopParts parts) {
+  if (parts.job.runtime == Runtime::deepspeed) return std::make_unique<UnderDeepSpeed<RewardLoop>>(std::move(parts));
+  return std::make_unique<RewardLoop>(std::move(parts));
+}
 
 }  // namespace vramfit::eager

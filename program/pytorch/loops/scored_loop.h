@@ -3,6 +3,7 @@
 #pragma once
 
 #include "program/pytorch/loops/trainer_loop.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit::eager {
 
@@ -11,6 +12,11 @@ class ScoredLoop : public TrainerLoop {
   using TrainerLoop::TrainerLoop;
 
  protected:
+  /// Beside adapters that are in parts under DeepSpeed, of checkpoints; the Trainer doesn't read what it is asked for,
+  /// and first makes others (gradient_checkpointing_kwargs).
+  bool asks_for_reentrant_checkpoints() const {
+    return has_adapters(parts_.job) && parts_.job.runtime == Runtime::deepspeed && parts_.job.sharding == "full-shard";
+  }
   /// What the patched forward returns (FusedCausalLMOutput). Its own loss, and what that is divided by, are nobody's.
   struct Outputs {
     Torch::Scores scores;

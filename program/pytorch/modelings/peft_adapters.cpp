@@ -20,25 +20,23 @@ Adapters::Adapters(Torch& torch, const Job& job)
       need_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       rank_(job.lora.rank) {}
 
-/// Linear.forward
+/// Linear.forward; over 4 bits, where all is in one dtype, Linear4bit.forward (tuners/lora/bnb.py).
 Tensor Adapters::added(Tensor result, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
                        std::int64_t outputs, const std::string& name) const {
   if (by.lora_a < 0 || !are_used_) return result;
+  const bool is_quantized = torch_.is_quantized(by.weight);
+  if (is_quantized) result = torch_.clone(result);
   torch_.reach({.name = name, .parameters = {}}, by.lora_a);  // whose dtype it asks for
+  if (is_quantized) return torch_.add(result, change(x, by, inputs, outputs, name));
   const Tensor wide = torch_.cast(x, dtype_);
   const Dtype dtype = result.dtype;
   result = torch_.add(result, change(wide, by, inputs, outputs, name));
   return torch_.cast(result, dtype);
 }
 
-/// Linear4bit.forward, under autocast or with adapters gathered in the compute dtype.
 Tensor Adapters::quantized(const Tensor& x, const LinearParameters& by, std::int64_t inputs,
                            std::int64_t outputs) const {
-  Tensor result = torch_.linear_4bit(x, by.weight, inputs, outputs, quantized_, by.bias);
-  if (by.lora_a < 0 || !are_used_) return result;
-  result = torch_.clone(result);
-  const Tensor more = change(x, by, inputs, outputs);
-  return torch_.add(result, more);
+  return torch_.linear_4bit(x, by.weight, inputs, outputs, quantized_, by.bias);
 }
 
 /// A dropout of 0 is a module, too.

@@ -126,6 +126,7 @@ Tensor Transformers::embed(const Tensor& ids) {
   }
   if (adapters_.need_input_gradients()) embedded_ = torch_.require_gradient(std::move(embedded_));  // the first hook
   embedded_ = torch_.leave(module, std::move(embedded_));
+  if (adapters_.need_input_gradients_again()) embedded_.wants_gradient = true;
   return embedded_;
 }
 
@@ -188,10 +189,12 @@ Tensor Transformers::prepare(Tensor embedded, const Tensor& mask, const Tensor& 
 }
 
 Tensor Transformers::linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
-  if (torch_.is_quantized(by.weight)) return adapters_.quantized(x, by, inputs, outputs);
+  const bool is_quantized = torch_.is_quantized(by.weight);
   const Submodule module = submodule({by.weight, by.bias});
-  const auto plain = [&](const Tensor& y) {
-    return torch_.leave(module, torch_.linear(torch_.enter(module, y), by.weight, inputs, outputs, by.bias));
+  const auto plain = [&](const Tensor& x_of_caller) {
+    const Tensor y = torch_.enter(module, x_of_caller);
+    return torch_.leave(module, is_quantized ? adapters_.quantized(y, by, inputs, outputs)
+                                             : torch_.linear(y, by.weight, inputs, outputs, by.bias));
   };
   if (by.lora_a < 0) return plain(x);
   const Submodule adapted{.name = module.name + " adapted", .parameters = {}};

@@ -91,8 +91,8 @@ Tensor Gpt2::norm(const Tensor& x, const NormParameters& by) {
 }
 
 Tensor Gpt2::conv1d(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
-  if (torch_.is_quantized(by.weight)) return adapters_.quantized(x, by, inputs, outputs);
-  Tensor result = torch_.conv1d(x, by.weight, inputs, outputs, by.bias);
+  Tensor result = torch_.is_quantized(by.weight) ? adapters_.quantized(x, by, inputs, outputs)
+                                                 : torch_.conv1d(x, by.weight, inputs, outputs, by.bias);
   return adapters_.added(std::move(result), x, by, inputs, outputs);
 }
 

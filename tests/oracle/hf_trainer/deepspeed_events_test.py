@@ -36,11 +36,15 @@ class ZeroCase(Case):
         sizes = [word.split("=") for word in named.split(",") if word]
         return [*(["--overlap", "off"] if self.serial else []), *(["--sizes", *(f"{KEYS[key]}={value}" for key, value in sizes)] if sizes else [])]
 
+    def prepares(self):
+        """Whether the script does: TRL's trainers take what is quantized as it is loaded."""
+        return True
+
     def job(self):
         fields = super().job()
         if self.zero == 3:
             fields |= {"overlap_comm": "off" if self.serial else "on"} | ({"zero3_sizes": self.sizes} if self.sizes else {})
-        if self.quantization != "none":  # whatever the base is prepared in
+        if self.quantization != "none" and self.prepares():  # whatever the base is prepared in
             fields["frozen_dtype"] = self.precision.removesuffix("-mixed")
         return fields
 
@@ -102,7 +106,15 @@ FEW = [
     ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=4, sizes=AT_ONCE, bucket=0, accumulation=2, checkpointing="full"),
     ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=64, bucket=10_000),  # less than an adapter
     ZeroCase(**SMALL, lora_rank=8, zero=3, ranks=3, serial=True, offload="params", family="qwen2", tied=True, sizes="auto", bucket=0, accumulation=2, checkpointing="full", attention="auto"),
-    # Bases in 4 bits, whose codes are whole on each rank.
+    # Bases in 4 bits. With ZeRO-3 their codes are in parts, which come and go with SMALL alone.
+    ZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=3, ranks=2, checkpointing="full"),
+    ZeroCase(**{**SMALL, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, zero=3, ranks=2),
+    ZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=4, checkpointing="full", accumulation=2, lora_dropout=0.05),
+    ZeroCase(**{**SMALL, "sequence": 512}, **{**QLORA, "quantization": "nf4"}, zero=3, ranks=3, family="qwen2", tied=True, sizes="auto", bucket=0, checkpointing="full"),
+    ZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=8, sizes=AT_ONCE, bucket=0, checkpointing="full"),
+    ZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=1, precision="fp16-mixed", lora_targets="q_proj,v_proj", checkpointing="full"),
+    ZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=4, offload="params", sizes="auto", bucket=0, checkpointing="full", optimizer="adamw:deepspeed", accumulation=2),
+    ZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=64, offload="optimizer", family="qwen3", tied=True),
     ZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, zero=2, ranks=2, bucket=3000),
     ZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=2, ranks=4, checkpointing="full", accumulation=2),
     ZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "quantization": "nf4"}, family="qwen2", zero=1, ranks=1, checkpointing="full", lora_dropout=0.1, tied=True),
@@ -153,27 +165,42 @@ MORE += [
     ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=4, family="phi3", attention="auto", lora_dropout=0.1),
     ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=4, family="gemma", tied=True, attention="auto", checkpointing="full", optimizer="adamw:deepspeed"),
     ZeroCase(**SMALL, lora_rank=64, zero=3, ranks=3, bucket=60_002, family="qwen3", accumulation=3, tied=True, precision="fp16-mixed", frozen_dtype="fp16", checkpointing="full")]
+MORE += [
+    ZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=3, serial=True, family="qwen2", sizes="auto", bucket=0, accumulation=3),
+    ZeroCase(**{**SMALL, "sequence": 1601}, **{**QLORA, "frozen_dtype": "bf16"}, zero=3, ranks=2, family="phi3", attention="auto", checkpointing="full", optimizer="adamw:foreach"),
+    ZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=7, family="gemma", tied=True, attention="auto", lora_dropout=0.1, accumulation=2),
+    ZeroCase(**{**SMALL, "sequence": 512}, **{**QLORA, "quantization": "nf4"}, zero=3, ranks=2, family="granite", tied=True, attention="auto", precision="fp16-mixed", card="T4", checkpointing="full"),
+    ZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=1, offload="params", family="mistral"),
+    ZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=4, checkpointing="full", clip=False, batch=2, card="A100-80GB",
+             sizes="max_live_parameters=20000000,max_reuse_distance=3000000,sub_group_size=100000,prefetch_bucket_size=6000000,param_persistence_threshold=0"),
+    ZeroCase(**{**SMALL, "sequence": 100}, **QLORA, zero=3, ranks=2, family="qwen2", card="A100-80GB", checkpointing="full")]  # few tokens
 
 
-def groups_of(case):
+def language_model(config):
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_config(config)
+    model.tie_weights()
+    return model
+
+
+def groups_of(case, make=language_model, task="CAUSAL_LM"):
     """Numbers of elements of the parameters that are trained, in the optimizer's groups: the Trainer's has two, and DeepSpeed's own one."""
     import torch
     from peft import get_peft_model
     from train import adapters_of
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
     with tempfile.TemporaryDirectory() as folder, torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config_file(case, folder)))
-        model.tie_weights()
-        model = get_peft_model(model, adapters_of(case)) if case.lora_rank else model
+        model = make(AutoConfig.from_pretrained(config_file(case, folder)))
+        model = get_peft_model(model, adapters_of(case, task)) if case.lora_rank else model
     trained = [p for p in model.parameters() if p.requires_grad]
     if case.optimizer == "adamw:deepspeed":
         return [[p.numel() for p in trained]]
     return [[p.numel() for p in trained if (p.dim() > 1) == is_matrix] for is_matrix in (True, False)]
 
 
-def slices_of(case):
+def slices_of(case, groups):
     """Of each parameter: its size, and the elements that each rank's partition has of it."""
-    for sizes in groups_of(case):
+    for sizes in groups:
         part = 2 * -(-sum(sizes) // (2 * case.ranks))
         begin = 0
         for size in sizes:
@@ -182,10 +209,10 @@ def slices_of(case):
             begin = end
 
 
-def heaviest_rank(case):
+def heaviest_rank(case, groups=None):
     """The one whose partitions touch the most parameters, each counted whole; with offload the last one that has the largest part of one."""
     kept, largest = [0] * case.ranks, [0] * case.ranks
-    for size, parts in slices_of(case):
+    for size, parts in slices_of(case, groups or groups_of(case)):
         for rank, elements in parts.items():
             kept[rank] += size
             largest[rank] = max(largest[rank], elements)

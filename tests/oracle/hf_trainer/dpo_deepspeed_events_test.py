@@ -5,13 +5,16 @@ import sys
 
 import deepspeed_events_test
 from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
-from events_test import FOLDER, SMALL, TINY, counted_events, libraries, rehearsed_events
+from events_test import FOLDER, QLORA, SMALL, TINY, counted_events, libraries, rehearsed_events
 from recorded import Comparison
 from sft_deepspeed_events_test import SCARCE
 
 
 @dataclasses.dataclass
 class DpoZeroCase(ZeroCase):
+    def prepares(self):
+        return False
+
     def job(self):
         return {**super().job(), "modeling": "trl-dpo"}
 
@@ -33,6 +36,22 @@ FEW = [
     DpoZeroCase(**SMALL, zero=3, ranks=4, offload="params", sizes="auto", bucket=0, checkpointing="full", optimizer="adamw:deepspeed", accumulation=2),
     DpoZeroCase(**TINY, zero=3, ranks=2, lora_rank=4),
     DpoZeroCase(**SMALL, zero=3, ranks=4, lora_rank=16, sizes="auto", bucket=0, accumulation=2),
+    # Checkpoints that re-enter autograd from the second forward on.
+    DpoZeroCase(**TINY, zero=3, ranks=2, lora_rank=4, checkpointing="full", accumulation=2),
+    DpoZeroCase(**SMALL, zero=3, ranks=2, lora_rank=16, checkpointing="full"),
+    DpoZeroCase(**SMALL, zero=3, ranks=4, lora_rank=16, checkpointing="full", sizes="auto", bucket=0, accumulation=2),
+    DpoZeroCase(**SMALL, zero=3, ranks=3, lora_rank=8, lora_targets="q_proj,v_proj", checkpointing="full", sizes=AT_ONCE, bucket=0, family="qwen2", tied=True),
+    DpoZeroCase(**SMALL, zero=3, ranks=1, lora_rank=8, lora_dropout=0.1, checkpointing="full", precision="fp16-mixed", frozen_dtype="fp16"),
+    DpoZeroCase(**SMALL, zero=3, ranks=64, lora_rank=16, checkpointing="full", offload="params", sizes=SCARCE, optimizer="adamw:deepspeed"),
+    # Bases in 4 bits.
+    DpoZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=3, ranks=2, checkpointing="full"),
+    DpoZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=2),
+    DpoZeroCase(**{**SMALL, "sequence": 512}, **{**QLORA, "frozen_dtype": "bf16"}, zero=3, ranks=4, checkpointing="full", accumulation=2),
+    DpoZeroCase(**{**SMALL, "sequence": 320}, **{**QLORA, "quantization": "nf4"}, zero=3, ranks=3, family="qwen2", tied=True, sizes="auto", bucket=0, checkpointing="full"),
+    DpoZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, zero=2, ranks=2, bucket=3000, checkpointing="full"),
+    DpoZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=2, ranks=4, accumulation=2, offload="optimizer", checkpointing="full"),
+    DpoZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "quantization": "nf4"}, family="qwen2", zero=1, ranks=1, lora_dropout=0.1, tied=True),
+    DpoZeroCase(**{**TINY, "sequence": 320}, **QLORA, family="qwen3", zero=1, ranks=8, overlap=True, checkpointing="full", batch=2, optimizer="adamw:foreach"),
     DpoZeroCase(**TINY, zero=2, ranks=2, bucket=100_000, checkpointing="full"),  # the last one has another bucket in each step, which ZeRO-3 makes in loading
 ]
 MORE = [
@@ -50,6 +69,16 @@ MORE = [
           (2, 16, "llama", False, 1, AT_ONCE, "none", "bf16-mixed"), (3, 64, "qwen3", True, 3, "", "none", "fp16-mixed"), (4, 8, "mistral", False, 2, SCARCE, "none", "bf16-mixed"),
           (64, 16, "granite", True, 1, "auto", "params", "bf16-mixed"), (1, 8, "qwen2", False, 1, "", "none", "bf16-mixed"))),
     *(DpoZeroCase(**SMALL, zero=2, ranks=ranks, lora_rank=16, checkpointing="full", offload=offload, bucket=20_000_000) for ranks, offload in ((8, "none"), (4, "optimizer"))),
+]
+MORE += [
+    *(DpoZeroCase(**SMALL, zero=3, ranks=ranks, lora_rank=16, family=family, tied=tied, checkpointing="full", sizes=sizes, attention="auto", serial=serial, accumulation=accumulation, optimizer=optimizer)
+      for ranks, family, tied, sizes, serial, accumulation, optimizer in (
+          (2, "phi3", False, "", False, 1, "adamw:fused"), (4, "granite", True, "auto", True, 3, "adamw:foreach"), (7, "gemma", True, SCARCE, False, 2, "adamw:fused"), (8, "qwen3", True, "", False, 1, "adamw:deepspeed"))),
+    DpoZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=8, sizes=AT_ONCE, bucket=0, checkpointing="full", family="mistral"),
+    DpoZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=2, offload="params", checkpointing="full", accumulation=2),
+    DpoZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=64, offload="optimizer", family="phi3", attention="auto"),
+    DpoZeroCase(**{**SMALL, "sequence": 320}, **{**QLORA, "frozen_dtype": "fp16"}, zero=3, ranks=1, serial=True, precision="fp16-mixed", card="T4", attention="auto", checkpointing="full"),
+    DpoZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=2, ranks=8, attention="auto", bucket=20_000_000, checkpointing="full", accumulation=3),
 ]
 
 
@@ -90,7 +119,7 @@ def drawn(seed, *only):
 
 
 DPO_DEEPSPEED = Comparison(
-    script=FOLDER / "dpo_deepspeed_events_test.py", case_type=DpoZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "datasets"], are_optional=True, few=FEW, more=MORE,
+    script=FOLDER / "dpo_deepspeed_events_test.py", case_type=DpoZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"], are_optional=True, few=FEW, more=MORE,
     warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted, changed=other_bucket)
 
 

@@ -36,8 +36,9 @@ def tokenizer():
 
 def trainer_of(options):
     adapters = train.adapters_of(options) if options.lora_rank else None
+    base = train.base_before_arguments(options, sft_train.quantized)
     settings = DPOConfig(**train.settings_of(options), max_length=options.sequence)
-    model = train.base_of(options, sft_train.quantized)
+    model = base or train.base_of(options, sft_train.quantized)
     reference = None if adapters else train.base_of(options)  # what the trainer loads itself where a model has a name
     return Marked(model=model, ref_model=reference, args=settings, train_dataset=pairs(options), processing_class=tokenizer(), peft_config=adapters)
 

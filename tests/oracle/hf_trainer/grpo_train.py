@@ -34,9 +34,10 @@ def rows_of_step(options):
 def trainer_of(options):
     adapters = train.adapters_of(options) if options.lora_rank else None
     rows = rows_of_step(options)
+    base = train.base_before_arguments(options, sft_train.quantized)
     settings = GRPOConfig(**train.settings_of(options), max_completion_length=options.sequence - 1, num_generations=8 if rows % 8 == 0 else rows)
     prompts = Dataset.from_dict({"prompt": ["word"] * (options.steps * rows)})
-    model = train.base_of(options, sft_train.quantized)
+    model = base or train.base_of(options, sft_train.quantized)
     return Marked(model=model, reward_funcs=reward, args=settings, train_dataset=prompts, processing_class=dpo_train.tokenizer(), peft_config=adapters)
 
 

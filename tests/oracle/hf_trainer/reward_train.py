@@ -39,8 +39,10 @@ def base_of(options):
 
 def trainer_of(options):
     adapters = train.adapters_of(options, "SEQ_CLS") if options.lora_rank else None
+    is_quantized = options.lora_rank and options.quantization != "none"
+    base = base_of(options) if is_quantized else None  # before ZeRO-3's arguments, as train.py says
     settings = RewardConfig(**train.settings_of(options), max_length=options.sequence)
-    return Marked(model=base_of(options), args=settings, train_dataset=pairs(options), processing_class=sft_train.tokenizer(), peft_config=adapters)
+    return Marked(model=base or base_of(options), args=settings, train_dataset=pairs(options), processing_class=sft_train.tokenizer(), peft_config=adapters)
 
 
 if __name__ == "__main__":

@@ -10,12 +10,15 @@ import sys
 
 import deepspeed_events_test
 from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
-from events_test import FOLDER, SMALL, TINY, counted_events, libraries, rehearsed_events
+from events_test import FOLDER, QLORA, SMALL, TINY, counted_events, libraries, rehearsed_events
 from recorded import Comparison
 
 
 @dataclasses.dataclass
 class SftZeroCase(ZeroCase):
+    def prepares(self):
+        return False
+
     def job(self):
         return {**super().job(), "modeling": "trl"}
 
@@ -43,6 +46,18 @@ FEW = [
     SftZeroCase(**SMALL, zero=3, ranks=4, lora_rank=16, lora_dropout=0.05, checkpointing="full", sizes="auto", bucket=0, accumulation=2),
     SftZeroCase(**SMALL, zero=3, ranks=1, lora_rank=8, lora_targets="q_proj,v_proj", checkpointing="full", tied=True, family="qwen2"),
     SftZeroCase(**SMALL, zero=3, ranks=8, lora_rank=16, checkpointing="full", sizes=SCARCE),
+    # Bases in 4 bits.
+    SftZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, zero=2, ranks=2, bucket=3000, checkpointing="full"),
+    SftZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=2, ranks=4, accumulation=2, offload="optimizer", checkpointing="full"),
+    SftZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "quantization": "nf4"}, family="qwen2", zero=1, ranks=1, checkpointing="full", lora_dropout=0.1, tied=True),
+    SftZeroCase(**{**TINY, "sequence": 320}, **QLORA, family="qwen3", zero=1, ranks=8, overlap=True, checkpointing="full", batch=2, optimizer="adamw:foreach"),
+    SftZeroCase(**{**TINY, "sequence": 1300}, **{**QLORA, "quantization": "nf4", "frozen_dtype": "fp16"}, family="phi3", attention="auto", zero=2, ranks=3, precision="fp16-mixed", card="T4", bucket=0, optimizer="adamw:deepspeed"),
+    SftZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=3, ranks=2, checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 640}, **{**QLORA, "frozen_dtype": "bf16"}, zero=3, ranks=2),
+    SftZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=4, checkpointing="full", accumulation=2, lora_dropout=0.05),
+    SftZeroCase(**{**SMALL, "sequence": 512}, **{**QLORA, "quantization": "nf4"}, zero=3, ranks=3, family="qwen2", tied=True, sizes="auto", bucket=0, checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=8, sizes=AT_ONCE, bucket=0, checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=1, offload="params", sizes=SCARCE, checkpointing="full", accumulation=2),
     SftZeroCase(**TINY, zero=2, ranks=2, bucket=100_000, checkpointing="full"),  # the last one has another bucket in each step, which ZeRO-3 makes in loading
 ]
 MORE = [
@@ -59,6 +74,13 @@ MORE = [
           (2, 16, "llama", False, 1, "full", AT_ONCE, "none", "bf16-mixed"), (3, 64, "qwen3", True, 3, "full", "", "none", "fp16-mixed"), (4, 8, "mistral", False, 2, "none", SCARCE, "none", "bf16-mixed"),
           (64, 16, "granite", True, 1, "full", "auto", "params", "bf16-mixed"))),
 ]
+MORE += [
+    SftZeroCase(**{**SMALL, "sequence": 512}, **{**QLORA, "frozen_dtype": "fp16"}, zero=3, ranks=2, precision="fp16-mixed", family="qwen3", tied=True, lora_targets="q_proj,v_proj", checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=4, offload="optimizer", family="phi3", attention="auto", optimizer="adamw:deepspeed"),
+    SftZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=64, serial=True, family="granite", tied=True, attention="auto", checkpointing="full", batch=2),
+    SftZeroCase(**{**SMALL, "sequence": 1601}, **QLORA, zero=2, ranks=8, attention="auto", bucket=20_000_000, checkpointing="full"),
+    SftZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=1, ranks=3, family="gemma", tied=True, attention="auto", accumulation=3),
+]
 
 
 def rehearsed(case, warm):
@@ -71,7 +93,7 @@ def drawn(seed, *only):
 
 
 SFT_DEEPSPEED = Comparison(
-    script=FOLDER / "sft_deepspeed_events_test.py", case_type=SftZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "datasets"], are_optional=True, few=FEW, more=MORE,
+    script=FOLDER / "sft_deepspeed_events_test.py", case_type=SftZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"], are_optional=True, few=FEW, more=MORE,
     warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
 
 

@@ -47,8 +47,9 @@ def quantized(model, options):
 
 def trainer_of(options):
     adapters = train.adapters_of(options) if options.lora_rank else None
+    base = train.base_before_arguments(options, quantized)
     settings = SFTConfig(**train.settings_of(options), max_length=options.sequence)
-    return Marked(model=train.base_of(options, quantized), args=settings, train_dataset=rows(options), processing_class=tokenizer(), peft_config=adapters)
+    return Marked(model=base or train.base_of(options, quantized), args=settings, train_dataset=rows(options), processing_class=tokenizer(), peft_config=adapters)
 
 
 if __name__ == "__main__":

@@ -120,6 +120,11 @@ def base_of(options, quantize=None):
     return (quantize or quantized)(model, options) if options.quantization != "none" else model
 
 
+def base_before_arguments(options, quantize=None):
+    """One in 4 bits, which ZeRO-3's arguments would have no weights to write for, nor ranks but the first; otherwise None."""
+    return base_of(options, quantize) if options.lora_rank and options.quantization != "none" else None
+
+
 def model_of(options):
     if options.lora_rank == 0:
         return base_of(options)
@@ -224,7 +229,7 @@ def run(options, make_trainer):
 
 
 def trainer_of(options):
-    if options.zero == 3:  # arguments come first, so that parameters are parted as they are made
+    if options.zero == 3 and options.quantization == "none":  # arguments come first, so that parameters are parted as they are made
         arguments = TrainingArguments(**settings_of(options))
         return Marked(model=model_of(options), args=arguments, train_dataset=Texts(options.sequence))
     return Marked(model=model_of(options), args=TrainingArguments(**settings_of(options)), train_dataset=Texts(options.sequence))

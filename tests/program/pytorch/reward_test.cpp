@@ -88,13 +88,24 @@ TEST_CASE("what is recorded is sound") {
   }
 }
 
+TEST_CASE("with DeepSpeed what is recorded is sound") {
+  const std::string cluster = "4xH100-80GB";
+  for (const std::string sharding : {"shard-grad-op", "full-shard"}) {
+    for (const std::string method : {"full", "lora", "qlora"}) {
+      CAPTURE(sharding);
+      CAPTURE(method);
+      const Job job = trl_job("trl-reward-deepspeed", {{"sharding", sharding}, {"method", method}}, cluster);
+      CHECK(stack_of(job).name == "trl-reward-deepspeed");
+      const auto fault = program::fault_of(program_of(job, cluster));
+      CHECK_MESSAGE(!fault, fault.value_or(""));
+    }
+  }
+}
+
 TEST_CASE("what has no rules is refused by name") {
   CHECK_THROWS_WITH_AS(program_of(reward_job({{"method", "lora"}, {"frozen_dtype", "bf16"}})),
                        doctest::Contains("--frozen-dtype bf16"), NotModelled);
   CHECK_NOTHROW(program_of(reward_job({{"method", "lora"}, {"frozen_dtype", "bf16"}}, "4xH100-80GB"), "4xH100-80GB"));
-  Job deepspeed = reward_job({});
-  deepspeed.runtime = Runtime::deepspeed;
-  CHECK_THROWS_WITH_AS(program_of(deepspeed), doctest::Contains("--modeling trl-reward"), NotModelled);
   CHECK_THROWS_WITH_AS(training_graph(testing::small_model("granite"), resolved(reward_job({}))),
                        doctest::Contains("model_type granite"), NotModelled);
 }

@@ -59,7 +59,7 @@ std::int64_t runs_of(const program::Program& program, std::string_view name) {
 
 TEST_CASE("SFTTrainer has programs in every stage of ZeRO, with adapters and without") {
   for (const char* sharding : {"shard-optimizer", "shard-grad-op", "full-shard"}) {
-    for (const char* method : {"full", "lora"}) {
+    for (const char* method : {"full", "lora", "qlora"}) {
       for (const char* checkpointing : {"none", "full"}) {
         for (const char* gpus : {"1xH100-80GB", "3xA100-80GB"}) {
           CAPTURE(sharding);
@@ -98,8 +98,6 @@ TEST_CASE("adapters under ZeRO-3 have the base's type with SFTTrainer, where the
 TEST_CASE("what SFTTrainer with DeepSpeed has no rules for is refused by name") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
-           {"method", "qlora",
-            "--method qlora with --runtime deepspeed and --modeling trl (--method lora is; with --stack trl qlora is)"},
            {"precision", "fp32", "--precision fp32 with --runtime deepspeed"},
            {"loss", "chunked:4", "--loss chunked:4"},
            {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"}}) {

@@ -136,7 +136,7 @@ TEST_CASE("what has no rules is refused by name") {
            {"precision", "bf16-pure",
             "--precision bf16-pure with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
            {"reduce_dtype", "fp32", "--reduce-dtype fp32 (DeepSpeed reduces in bf16: --reduce-dtype bf16)"},
-           {"modeling", "accelerate", "--modeling accelerate (--modeling transformers, trl and trl-dpo are)"},
+           {"modeling", "accelerate", "--modeling accelerate (--modeling transformers, and TRL's trainers are)"},
            {"storage_dtype", "bf16", "--storage-dtype bf16"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(asked({{name, value}}, two), two), doctest::Contains(says.c_str()), NotModelled);
@@ -259,7 +259,7 @@ TEST_CASE("overlapped reductions have a bucket more, and a stream of their own")
 TEST_CASE("of two reasons the one that no other stage would take away is given") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
-           {"method", "qlora", "--method qlora"}, {"precision", "fp32", "--precision fp32"}}) {
+           {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"}, {"precision", "fp32", "--precision fp32"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(asked({{"sharding", "full-shard"}, {name, value}}, two), two),
                          doctest::Contains(says.c_str()), NotModelled);

@@ -1,0 +1,83 @@
+"""Every allocation of TRL's RewardTrainer with DeepSpeed's ZeRO-1, ZeRO-2 and ZeRO-3 against the counted ledger, as sft_deepspeed_events_test.py compares those of its SFTTrainer, with the same parts."""
+
+import dataclasses
+import sys
+
+import deepspeed_events_test
+from deepspeed_events_test import AT_ONCE, ZeroCase, groups_of, heaviest_rank, other_bucket  # which puts the folders above on the path
+from events_test import FOLDER, QLORA, SMALL, TINY, counted_events, libraries, rehearsed_events
+from recorded import Comparison
+from sft_deepspeed_events_test import SCARCE
+
+
+@dataclasses.dataclass
+class RewardZeroCase(ZeroCase):
+    def prepares(self):
+        return False
+
+    def job(self):
+        return {**super().job(), "modeling": "trl-reward"}
+
+
+# Recorded, too.
+FEW = [
+    RewardZeroCase(**TINY, zero=2, ranks=4, bucket=30_000, accumulation=3, batch=2, tied=True, optimizer="adamw:deepspeed"),
+    RewardZeroCase(**TINY, zero=1, ranks=1, bucket=100_000, accumulation=2, checkpointing="full", family="qwen3"),
+    RewardZeroCase(**TINY, zero=1, ranks=8, overlap=True, bucket=30_000, checkpointing="full"),
+    RewardZeroCase(**TINY, zero=2, ranks=3, offload="optimizer", bucket=30_000, accumulation=2, precision="fp16-mixed"),
+    RewardZeroCase(**TINY, zero=2, ranks=4, lora_rank=4, checkpointing="full", accumulation=2),
+    RewardZeroCase(**TINY, zero=1, ranks=2, lora_rank=4, bucket=3_000, family="qwen2", tied=True),
+    RewardZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=2, ranks=2, checkpointing="full"),
+    RewardZeroCase(**TINY, zero=3, ranks=2, checkpointing="full"),
+    RewardZeroCase(**SMALL, zero=3, ranks=8, checkpointing="full"),
+    RewardZeroCase(**SMALL, zero=3, ranks=3, tied=True, family="qwen2", sizes="auto", bucket=0, accumulation=3),
+    RewardZeroCase(**SMALL, zero=3, ranks=1, sizes=SCARCE, accumulation=2, checkpointing="full"),
+    RewardZeroCase(**SMALL, zero=3, ranks=4, offload="params", sizes=AT_ONCE, bucket=0, checkpointing="full", optimizer="adamw:deepspeed", accumulation=2),
+    RewardZeroCase(**TINY, zero=3, ranks=2, lora_rank=4, checkpointing="full", accumulation=2),
+    RewardZeroCase(**SMALL, zero=3, ranks=4, lora_rank=16, sizes="auto", bucket=0),
+    RewardZeroCase(**{**SMALL, "sequence": 320}, **QLORA, zero=3, ranks=2, checkpointing="full", accumulation=2),
+    RewardZeroCase(**TINY, zero=2, ranks=2, bucket=100_000, checkpointing="full"),  # the last one has another bucket in each step, which ZeRO-3 makes in loading
+]
+MORE = [
+    *(RewardZeroCase(**SMALL, zero=zero, ranks=ranks, bucket=bucket, tied=tied, accumulation=accumulation, checkpointing=checkpointing, attention="auto", overlap=overlap)
+      for zero, ranks, bucket, tied, accumulation, checkpointing, overlap in (
+          (2, 8, 20_000_000, True, 2, "full", False), (2, 3, 500_000_000, False, 1, "none", True), (1, 4, 2_000_000, False, 3, "full", False), (1, 16, 500_000_000, True, 1, "none", False))),
+    *(RewardZeroCase(**SMALL, zero=3, ranks=ranks, family=family, tied=tied, accumulation=accumulation, checkpointing=checkpointing, sizes=sizes, attention=attention, serial=serial)
+      for ranks, family, tied, accumulation, checkpointing, sizes, attention, serial in (
+          (64, "llama", False, 2, "full", "", "flash", False), (3, "phi3", False, 1, "full", "auto", "auto", False), (2, "gemma2", True, 1, "full", "auto", "math", False),
+          (7, "gemma3_text", True, 2, "full", "", "auto", True), (1, "mistral", False, 1, "none", "", "flash", True))),
+    *(RewardZeroCase(**SMALL, zero=3, ranks=ranks, lora_rank=rank, family=family, tied=tied, accumulation=accumulation, checkpointing=checkpointing, sizes=sizes, offload=offload, precision=precision,
+                     frozen_dtype=precision.removesuffix("-mixed"))
+      for ranks, rank, family, tied, accumulation, checkpointing, sizes, offload, precision in (
+          (2, 16, "llama", False, 1, "full", AT_ONCE, "none", "bf16-mixed"), (3, 64, "qwen3", True, 3, "full", "", "none", "fp16-mixed"), (64, 16, "mistral", True, 1, "none", "auto", "params", "bf16-mixed"))),
+    RewardZeroCase(**{**SMALL, "sequence": 320}, **{**QLORA, "frozen_dtype": "bf16"}, zero=3, ranks=4, family="qwen2", sizes=SCARCE),
+    RewardZeroCase(**{**SMALL, "sequence": 320}, **QLORA, zero=1, ranks=8, family="phi3", attention="auto", checkpointing="full"),
+]
+
+
+def trained_groups(case):
+    """Of a model whose output layer is `score`."""
+    from transformers import AutoModelForSequenceClassification
+
+    def make(config):
+        config.num_labels = 1
+        return AutoModelForSequenceClassification.from_config(config)
+    return groups_of(case, make, "SEQ_CLS")
+
+
+def rehearsed(case, warm):
+    return rehearsed_events(case, warm, "reward_train.py", 0 if case.zero == 3 else heaviest_rank(case, trained_groups(case)))
+
+
+def drawn(seed, *only):
+    case = deepspeed_events_test.drawn(seed, *only)
+    return RewardZeroCase(**{field.name: getattr(case, field.name) for field in dataclasses.fields(case)})
+
+
+REWARD_DEEPSPEED = Comparison(
+    script=FOLDER / "reward_deepspeed_events_test.py", case_type=RewardZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"], are_optional=True, few=FEW, more=MORE,
+    warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
+
+
+if __name__ == "__main__":
+    sys.exit(deepspeed_events_test.main(REWARD_DEEPSPEED, drawn, *sys.argv[1:]))
