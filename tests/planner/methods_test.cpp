@@ -174,7 +174,7 @@ TEST_CASE("8 bits for trained weights that are named are refused where no host m
   CHECK_NOTHROW(make_plan(request));
   fix(request, "runtime", "pytorch");  // whose rules have no such matrices, whatever the host has
   fix(request, "modeling", "transformers");
-  CHECK_NOTHROW(make_plan(request));
+  CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("--method qlora with nf4"), Conflict);
   std::erase_if(request.fixed, [](const std::string& field) { return field == "runtime" || field == "modeling"; });
   request.job.runtime = Runtime::vramfit;
   request.job.modeling = Modeling::vramfit;
