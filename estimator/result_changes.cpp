@@ -165,7 +165,7 @@ std::string why_no_global_batch(const Job& job, const ModelSpec& /*spec*/, const
 
 // Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large.
 // torchtitan has none.
-std::vector<Job> methods(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+std::vector<Job> methods(const Job& job, const ModelSpec& spec, const Values& values) {
   Values names = values;
   if (values.empty() && job.method == Method::full && job.modeling != Modeling::torchtitan) names = {"lora", "qlora"};
   std::vector<Job> changed = with_each(job, "method", &Job::method, names);
@@ -180,6 +180,10 @@ std::vector<Job> methods(const Job& job, const ModelSpec& /*spec*/, const Values
     choice.precision.storage = of_choice.storage;
     choice.precision.state = of_choice.state;
   }
+  // --freeze says which part of the base is frozen: without a matrix of a layer there is nothing to store in few bits.
+  std::erase_if(changed, [&](const Job& choice) {
+    return choice.method == Method::qlora && !choice.freeze.empty() && !has_frozen_matrices(choice, spec);
+  });
   return changed;
 }
 

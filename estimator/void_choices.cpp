@@ -124,16 +124,16 @@ std::optional<Job> without(const JobField& field, const Job& job, const ModelSpe
   }
 }
 
-std::string program_of(const Job& job, const ModelSpec& spec, const Cluster& cluster) {
+std::string program_of(const Job& job, const ModelSpec& spec, const Cluster& cluster, const RunEffects& run) {
   const Graph graph = training_graph(spec, job);
   return program::program_text(
-      program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}}));
+      program::make_program({.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = run}));
 }
 
 }  // namespace
 
 std::vector<std::string> void_choices(const ModelSpec& spec, const Job& job, const std::vector<std::string>& set,
-                                      const Cluster& cluster) {
+                                      const Cluster& cluster, const RunEffects& run) {
   std::vector<std::string> list;
   std::string own;
   for (const Row& row : kRows) {
@@ -142,8 +142,8 @@ std::vector<std::string> void_choices(const ModelSpec& spec, const Job& job, con
     const JobField& field = job_field_named(row.field);
     const std::optional<Job> other = without(field, job, spec, cluster);
     if (!other || field.get(*other) == field.get(job)) continue;
-    if (own.empty()) own = program_of(job, spec, cluster);
-    if (program_of(*other, spec, cluster) != own) continue;
+    if (own.empty()) own = program_of(job, spec, cluster, run);
+    if (program_of(*other, spec, cluster, run) != own) continue;
     const std::string why = row.why(job, cluster);
     list.push_back(fmt::format("{} {} changes nothing: {}", flag_of(field), field.get(job),
                                why.empty() ? "the step is the same without it" : why));

@@ -8,6 +8,7 @@
 #include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/spec.h"
+#include "program/run_effects.h"
 
 namespace vramfit {
 
@@ -15,6 +16,6 @@ namespace vramfit {
 /// rules, those without which the program is the same. Fields that change numbers alone, as the loss scale, aren't
 /// among them.
 std::vector<std::string> void_choices(const ModelSpec& spec, const Job& job, const std::vector<std::string>& set,
-                                      const Cluster& cluster);
+                                      const Cluster& cluster, const RunEffects& run);
 
 }  // namespace vramfit

@@ -143,7 +143,8 @@ class Search {
                              chosen.needs.empty() ? "" : " with --allow " + allow_text(chosen.needs));
     plan_.why =
         fmt::format("{} at {:.0f} tokens/s, {}", chosen.why, chosen.tokens_per_second, needs_text(chosen.estimate));
-    for (std::string& each : void_choices(request_.spec, chosen.job, request_.fixed, request_.cluster)) {
+    for (std::string& each :
+         void_choices(request_.spec, chosen.job, request_.fixed, request_.cluster, {.clip = request_.clip})) {
       chosen.estimate.assumptions.push_back(std::move(each));
     }
     std::ranges::move(void_allowed(request_), std::back_inserter(chosen.estimate.assumptions));

@@ -98,7 +98,8 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
     if (!trainer.empty()) result.why += "; transformers' Trainer answers it: " + trainer;
   }
   if (!result.ranks.empty()) {
-    const std::vector<std::string> unused = void_choices(spec, result.job, asked.choice.fixed, asked.cluster);
+    const std::vector<std::string> unused =
+        void_choices(spec, result.job, asked.choice.fixed, asked.cluster, effects_of(question.run));
     result.assumptions.insert(result.assumptions.begin(), unused.begin(), unused.end());
   }
   if (!question.job.stack.empty()) {

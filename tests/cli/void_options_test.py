@@ -18,13 +18,15 @@ JOBS = [(*ONE, *OWN), (*ONE, *OWN, "--method", "qlora"), (*FOUR, *OWN),
         (MODEL, "--gpus", "2x2xH100-80GB", "--seq-len", "512", "--sharding", "hybrid-shard", *OWN),
         (MODEL, "--gpus", "4xA100-40GB", "--seq-len", "512", "--sharding", "no-shard", "--precision", "fp32", *OWN),
         (MODEL, "--gpus", "1xcpu-2GiB", "--seq-len", "256", *OWN),
-        (*ONE, "--stack", "transformers"), (*FOUR, "--stack", "torchtitan")]
+        (*ONE, "--stack", "transformers"), (MODEL, "--gpus", "4xH100-80GB", "--seq-len", "128", "--stack", "torchtitan")]
 
 # What no estimate and no program shows, though it is something.
 NUMBERS = {"--lora-alpha": "a factor", "--rslora": "a factor", "--loss-scale": "a factor, and when it changes", "--ignore-index": "labels are data",
            "--label-smoothing": "another loss", "--z-loss": "another loss"}
 # A default, spelt out: what it resolves to in that job.
 SPELT_OUT = {"--attention flash": "auto", "--attention efficient": "auto", "--attention cudnn": "auto", "--frozen-dtype bf16": "by --compute-dtype"}
+# Refused by what follows from it.
+FOLLOWS = {"--global-batch": "--grad-accum"}
 # It would change something if the job had a block that large.
 TOO_SMALL = {"--allocator max_split_size_mb=64"}
 
@@ -92,7 +94,7 @@ def is_void(job, flag, value):
     (base, fields, _), _ = estimate_of(*job)
     said, refusal = estimate_of(*job, f"{flag}={value}")
     if said is None:
-        return flag not in refusal
+        return flag not in refusal and FOLLOWS.get(flag, flag) not in refusal
     answer, with_value, assumptions = said
     name = flag.strip("-").replace("-", "_")
     if answer != base or with_value.get(name) == fields.get(name):
@@ -137,6 +139,7 @@ class Values(unittest.TestCase):
             line = f"{' '.join(flags)} changes nothing: {why}"
             self.said(flags, line, "estimate", *ONE, *OWN)
             self.said(flags, line, "plan", *ONE, *NARROW)
+        self.said(("--reshard", "always", "--optimizer-in-backward", "on", "--no-clip"), "--reshard always changes nothing: on one GPU nothing is sharded", "plan", *ONE, *NARROW)
         self.said(("--sharding", "hybrid-shard"), "--sharding hybrid-shard changes nothing: there are no replicas (--mesh replicate=2)", "estimate", *FOUR, *OWN)
         self.said(("--set", "deterministic=on"), "--deterministic on changes nothing: kernels for CPU ranks always are", "estimate", MODEL, "--gpus", "1xcpu-2GiB")
         for flags in (("--reshard", "never"), ("--load", "rank0"), ("--accumulate", "unsharded", "--grad-accum", "2")):
