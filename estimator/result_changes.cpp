@@ -108,6 +108,13 @@ std::vector<Job> kernels(const Job& job, const ModelSpec& /*spec*/, const Values
   return with_each(job, "kernels", &Job::kernels, names);
 }
 
+std::string why_no_kernels(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  if (!values.empty() || job.runtime != Runtime::vramfit) return "";
+  return "what they replace by default, dozens of calls, is work of optimizers with states of few bits and of "
+         "quantized "
+         "weights, which this job has not; name them, --allow kernels:vramfit, for all else that they do on GPUs";
+}
+
 std::vector<std::int64_t> numbers_of(const Values& values) {
   std::vector<std::int64_t> numbers;
   numbers.reserve(values.size());
@@ -124,8 +131,10 @@ std::string why_no_quantization(const Job& job, const ModelSpec& spec, const Val
     return "of trained matrices a card may have FP8 alone where host memory has their masters: with --offload "
            "optimizer, which a plan for GPUs tries by itself where --host-memory is stated and --offload is not";
   }
-  return "all matrices of layers are trained, and only frozen ones can be quantized; use --allow method:qlora, give "
-         "--method lora or --freeze, or with host memory for masters --allow quantization:fp8";
+  const std::string why = "all matrices of layers are trained, and only frozen ones can be quantized; use ";
+  return why + (job.runtime != Runtime::vramfit ? "--allow method:qlora"
+                                                : "--allow method:qlora, give --method lora or --freeze, or with host "
+                                                  "memory for masters --allow quantization:fp8");
 }
 
 // Smaller ones, down to one sequence for each data rank; larger ones by name. Micro-batch and accumulation follow.
@@ -156,7 +165,7 @@ std::string why_no_global_batch(const Job& job, const ModelSpec& /*spec*/, const
 
 // Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large.
 // torchtitan has none.
-std::vector<Job> methods(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+std::vector<Job> methods(const Job& job, const ModelSpec& spec, const Values& values) {
   Values names = values;
   if (values.empty() && job.method == Method::full && job.modeling != Modeling::torchtitan) names = {"lora", "qlora"};
   std::vector<Job> changed = with_each(job, "method", &Job::method, names);
@@ -171,6 +180,10 @@ std::vector<Job> methods(const Job& job, const ModelSpec& /*spec*/, const Values
     choice.precision.storage = of_choice.storage;
     choice.precision.state = of_choice.state;
   }
+  // --freeze says which part of the base is frozen: without a matrix of a layer there is nothing to store in few bits.
+  std::erase_if(changed, [&](const Job& choice) {
+    return choice.method == Method::qlora && !choice.freeze.empty() && !has_frozen_matrices(choice, spec);
+  });
   return changed;
 }
 
@@ -188,8 +201,19 @@ std::vector<Job> sequences(const Job& job, const ModelSpec& /*spec*/, const Valu
   return changed;
 }
 
+std::string why_no_sequence(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  if (!values.empty()) return fmt::format("it is not shorter than --seq-len {}", job.sequence);
+  return fmt::format("half of --seq-len {} is less than {}, the shortest that is tried by itself; name a length",
+                     job.sequence, kShortestSequence);
+}
+
 std::string precision_of(const Job& job) { return job.precision.name; }
-std::string optimizer_of(const Job& job) { return job.optimizer; }
+/// The form that a job has by default goes without saying.
+std::string optimizer_of(const Job& job) {
+  const std::string value = job_field_named("optimizer").get(job);
+  constexpr std::string_view kUsual = ":fused";
+  return value.ends_with(kUsual) ? value.substr(0, value.size() - kUsual.size()) : value;
+}
 std::string kernels_of(const Job& job) { return job.kernels == KernelSource::vramfit ? "vramfit" : "libtorch"; }
 std::string quantization_of(const Job& job) { return job.quantization; }
 std::string global_batch_of(const Job& job) { return fmt::to_string(job.global_batch); }
@@ -214,6 +238,7 @@ constexpr std::array kResultChanges{
                  .field = "kernels",
                  .example = "kernels",
                  .choices = kernels,
+                 .why_none = why_no_kernels,
                  .value = kernels_of,
                  .check = check_kernels},
     ResultChange{.name = "precision",
@@ -259,6 +284,7 @@ constexpr std::array kResultChanges{
                  .last_resort = true,
                  .shrinks = true,
                  .choices = sequences,
+                 .why_none = why_no_sequence,
                  .value = sequence_of,
                  .check = check_number},
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <set>
 #include <span>
 
@@ -11,6 +12,7 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
+#include "estimator/void_choices.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/answer/faster_changes.h"
@@ -141,6 +143,11 @@ class Search {
                              chosen.needs.empty() ? "" : " with --allow " + allow_text(chosen.needs));
     plan_.why =
         fmt::format("{} at {:.0f} tokens/s, {}", chosen.why, chosen.tokens_per_second, needs_text(chosen.estimate));
+    for (std::string& each :
+         void_choices(request_.spec, chosen.job, request_.fixed, request_.cluster, {.clip = request_.clip})) {
+      chosen.estimate.assumptions.push_back(std::move(each));
+    }
+    std::ranges::move(void_allowed(request_), std::back_inserter(chosen.estimate.assumptions));
     plan_.steps = waterfall(request_, chosen.job, evaluator_);
     if (!request_.smallest) {
       plan_.larger = larger_batch(request_, chosen, evaluator_);
@@ -321,6 +328,7 @@ class Search {
   void explain_failure() {
     if (!smallest_) refuse_all();
     explain_no_plan(request_, asked_, evaluator_, *smallest_, plan_);
+    for (const std::string& each : void_allowed(request_)) plan_.why += "; " + each;
   }
 
   // Why no choice is modelled: what stands against the job that was asked for, or else against the first choice.

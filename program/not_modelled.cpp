@@ -7,6 +7,7 @@
 #include "job/fields/job_fields.h"
 #include "job/sharding.h"
 #include "job/stacks.h"
+#include "program/nearest.h"
 #include "program/pytorch/compiled.h"
 #include "program/runtimes/runtimes.h"
 
@@ -14,7 +15,7 @@ namespace vramfit {
 
 void refuse_field(const Job& job, std::string_view field) {
   const JobField& row = job_field_named(field);
-  throw NotModelled(fmt::format("{} {}", flag_of(row), row.get(job)));
+  throw NotModelled(fmt::format("{} {}{}", flag_of(row), row.get(job), nearest_text(job, field)));
 }
 
 void require_rules(const Job& job, const Cluster& cluster) {

@@ -16,7 +16,8 @@ void require_rules(const Job& job, const Cluster& cluster);
 /// in FP8 has times but no bytes (program/pytorch/compiled.h).
 void require_time_rules(const Job& job, const Cluster& cluster);
 
-/// Throws NotModelled("--modeling transformers"): a field's value, as the user would type it.
+/// Throws NotModelled("--modeling transformers"): a field's value, as the user would type it, and what is nearest to it
+/// (program/nearest.h).
 [[noreturn]] void refuse_field(const Job& job, std::string_view field);
 
 }  // namespace vramfit

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/configs/job_configs.h"
 #include "cli/flags/calibration_files.h"
+#include "estimator/void_choices.h"
 #include "job/resolve_job.h"
 
 namespace vramfit {
@@ -95,6 +96,11 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
   if (result.verdict == Verdict::not_modelled) {
     const std::string trainer = trainer_command(asked, spec, question.job.model);
     if (!trainer.empty()) result.why += "; transformers' Trainer answers it: " + trainer;
+  }
+  if (!result.ranks.empty()) {
+    const std::vector<std::string> unused =
+        void_choices(spec, result.job, asked.choice.fixed, asked.cluster, effects_of(question.run));
+    result.assumptions.insert(result.assumptions.begin(), unused.begin(), unused.end());
   }
   if (!question.job.stack.empty()) {
     result.assumptions.insert(result.assumptions.begin(),

@@ -111,6 +111,16 @@ std::int64_t cards_of(const std::string& gpus) {
   }
 }
 
+/// QLoRA's weights are codes: with none, it is LoRA by another name. A job without a format looks like one in which
+/// nobody chose any, so that only here is it known.
+void require_codes_of_qlora(const JobChoice& choice) {
+  const bool is_set = std::ranges::find(choice.fixed, "quantization") != choice.fixed.end();
+  if (choice.job.method != Method::qlora || !is_set || choice.job.quantization != "none") return;
+  throw Conflict(
+      "--method qlora with --quantization none: its frozen weights have few bits; use --method lora, or "
+      "leave --quantization out");
+}
+
 JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards) {
   JobChoice choice{.job = std::move(base), .fixed = {}};
   std::vector<std::string> set;
@@ -140,6 +150,7 @@ JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards) {
   for (const JobField& field : fields) {
     if (std::ranges::find(set, field.name) != set.end()) choice.fixed.emplace_back(field.name);
   }
+  require_codes_of_qlora(choice);
   return choice;
 }
 

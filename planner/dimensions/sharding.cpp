@@ -5,12 +5,14 @@ namespace vramfit::dimension {
 
 namespace {
 
-// One card has nothing to split, but for DeepSpeed, which has no other way; hybrid sharding needs cards that divide
-// into groups.
+// One card has nothing to split, but for DeepSpeed, which has no other way, and where --reshard was set, which without
+// sharding would contradict it; hybrid sharding needs cards that divide into groups.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs;
+  const bool sets_reshard = !std::holds_alternative<ReshardByDefault>(job.reshard);
+  const bool may_split = space.cluster.cards() > 1 || job.runtime == Runtime::deepspeed;
   for (const Sharding& row : kShardings) {
-    if (row.parameters && space.cluster.cards() == 1 && job.runtime != Runtime::deepspeed) continue;
+    if (row.parameters && !may_split && !(sets_reshard && row.name == job.sharding)) continue;
     if (row.of_deepspeed && job.runtime != Runtime::deepspeed) continue;
     jobs.push_back(job);
     jobs.back().sharding = row.name;

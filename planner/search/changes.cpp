@@ -19,6 +19,7 @@
 #include "job/fields/job_fields.h"
 #include "job/quantization.h"
 #include "job/resolve_job.h"
+#include "job/stacks.h"
 #include "program/not_modelled.h"
 #include "program/stages/offload.h"
 
@@ -106,14 +107,6 @@ std::vector<Combination> all_combinations(const PlanRequest& request) {
   return list;
 }
 
-/// What a person names is refused with the reason where it can't be, so it is left to the search.
-bool is_named_alone(const Combination& combination, const PlanRequest& request) {
-  const Change& change = combination.change;
-  if (change.kinds.size() != 1) return false;
-  const std::vector<std::string>* const values = values_named(request, *change.kinds.front());
-  return values != nullptr && !values->empty();
-}
-
 std::size_t count_last_resorts(const Combination& combination) {
   return static_cast<std::size_t>(
       std::ranges::count_if(combination.change.kinds, [](const ResultChange* kind) { return kind->last_resort; }));
@@ -153,28 +146,23 @@ bool lacks_masters(const Job& job, const PlanRequest& request) {
   return request.is_fixed("offload") || request.cluster.is_cpu() || request.cluster.host_memory.n == 0;
 }
 
-/// Those that can be, each job once, in the order of groups_to_search().
-std::vector<Combination> combinations(const PlanRequest& request) {
-  std::vector<Combination> list = all_combinations(request);
-  std::ranges::sort(list, comes_before);
-  std::set<std::string> jobs, combined;
-  std::vector<std::string> refused;
-  std::erase_if(list, [&](const Combination& combination) {
+struct Combinations {
+  std::vector<Combination> list;   // that can be, each job once, in the order of groups_to_search()
+  std::set<std::string> possible;  // what those that can be need, also where another one is the same job
+};
+
+Combinations combinations(const PlanRequest& request) {
+  Combinations made{.list = all_combinations(request), .possible = {}};
+  std::ranges::sort(made.list, comes_before);
+  std::set<std::string> jobs;
+  std::erase_if(made.list, [&](const Combination& combination) {
     const std::vector<std::string>& needs = combination.change.needs;
     const std::optional<Job> job = possible_job(combination.change.job, request);
-    if (!needs.empty() && lacks_masters(combination.change.job, request)) return true;
-    if (job && !jobs.insert(identity(*job)).second) return true;
-    if (job && needs.size() > 1) combined.insert(needs.begin(), needs.end());
-    if (!job && is_named_alone(combination, request)) refused.push_back(needs.front());
-    return !job && !needs.empty() && !is_named_alone(combination, request);
+    if (!needs.empty() && (!job || lacks_masters(combination.change.job, request))) return true;
+    if (job) made.possible.insert(needs.begin(), needs.end());
+    return job && !jobs.insert(identity(*job)).second;
   });
-  // What is refused alone may be possible with another change.
-  std::erase_if(refused, [&](const std::string& need) { return !combined.contains(need); });
-  std::erase_if(list, [&](const Combination& combination) {
-    const std::vector<std::string>& needs = combination.change.needs;
-    return needs.size() == 1 && std::ranges::find(refused, needs.front()) != refused.end();
-  });
-  return list;
+  return made;
 }
 
 /// Its numbers, of the kinds whose choices are one.
@@ -200,20 +188,86 @@ bool is_smaller(const std::vector<std::int64_t>& a, const std::vector<std::int64
   return a != b && std::ranges::equal(a, b, std::less_equal());
 }
 
-void require_some(const PlanRequest& request, const std::vector<Combination>& list) {
+/// "optimizer:adamw-8bit": a value that --allow names, as the needs of a change have it.
+std::string need_named(const PlanRequest& request, const ResultChange& kind, const std::string& value) {
+  std::vector<Job> choices = kind.choices(request.job, request.spec, {value});
+  if (choices.empty()) {
+    choices.push_back(request.job);
+    job_field_named(kind.field).set(choices.front(), value);
+  }
+  return fmt::format("{}:{}", kind.name, kind.value(choices.front()));
+}
+
+std::string own_need(const PlanRequest& request, const ResultChange& kind) {
+  return fmt::format("{}:{}", kind.name, kind.value(request.job));
+}
+
+/// Why a job can't be; "" if it can.
+std::string why_impossible(const Job& job, const PlanRequest& request) {
+  std::vector<std::string> notes;
+  try {
+    require_rules(resolve_job(job, request.spec, request.cluster, notes), request.cluster);
+    return "";
+  } catch (const NotModelled& lacking) {
+    return lacking.feature_name;
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+std::string why_no_choice(const PlanRequest& request, const ResultChange& kind,
+                          const std::vector<std::string>& values) {
+  for (const Change& change : with_each({.job = request.job}, kind, request, values)) {
+    if (std::string why = why_impossible(change.job, request); !why.empty()) return why;
+  }
+  if (kind.why_none != nullptr) {
+    if (std::string why = kind.why_none(request.job, request.spec, values); !why.empty()) return why;
+  }
+  const std::string_view stack = stack_of(request.job).name;
+  const std::string own =
+      fmt::format("{} {}", flag_of(job_field_named(kind.field)), printable(kind.value(request.job)));
+  return request.job.runtime == Runtime::vramfit ? fmt::format("beside {} none is tried unless it is named", own)
+                                                 : fmt::format("--stack {} has none beside {} here", stack, own);
+}
+
+/// What is named must be able to change something.
+[[noreturn]] void refuse(const PlanRequest& request, const ResultChange& kind, const std::vector<std::string>& values) {
+  std::vector<std::string_view> others;
+  for (const ResultChange& other : result_changes()) {
+    const std::vector<Change> changed = with_each({.job = request.job}, other, request, {});
+    const auto can_be = [&](const Change& change) { return possible_job(change.job, request).has_value(); };
+    if (&other != &kind && std::ranges::any_of(changed, can_be)) others.push_back(other.name);
+  }
+  throw Conflict(
+      fmt::format("--allow {}{}{}: {}{}{}", kind.name, values.empty() ? "" : ":", fmt::join(values, ""),
+                  why_no_choice(request, kind, values),
+                  others.empty() ? "" : "; kinds of change that this job may have: ", fmt::join(others, ", ")));
+}
+
+void require_some(const PlanRequest& request, const std::set<std::string>& possible) {
+  if (possible.empty() && !possible_job(request.job, request)) return;  // the search says what stands against the job
   for (const ResultChange& kind : result_changes()) {
     const std::vector<std::string>* const values = values_named(request, kind);
-    if (values == nullptr || kind.why_none == nullptr) continue;
-    const bool has_some = std::ranges::any_of(list, [&](const Combination& combination) {
-      return std::ranges::find(combination.change.kinds, &kind) != combination.change.kinds.end();
-    });
-    if (has_some) continue;
-    const std::string why = kind.why_none(request.job, request.spec, *values);
-    if (!why.empty()) throw Conflict(fmt::format("--allow {}: {}", kind.name, why));
-    if (values->empty()) {
-      throw Conflict(fmt::format("--allow {}: what is set leaves no other choice of it", kind.name));
+    if (values == nullptr) continue;
+    const std::string any = std::string(kind.name) + ":";
+    const auto has_some = [&](const std::string& need) { return need.starts_with(any); };
+    if (values->empty() && std::ranges::none_of(possible, has_some)) refuse(request, kind, {});
+    for (const std::string& value : *values) {
+      const std::string need = need_named(request, kind, value);
+      if (need != own_need(request, kind) && !possible.contains(need)) refuse(request, kind, {value});
     }
   }
+}
+
+std::vector<std::vector<Change>> in_groups(std::vector<Combination> list) {
+  std::vector<std::vector<Change>> groups;
+  for (Combination& combination : list) {
+    const bool is_first =
+        groups.empty() || last_resorts_of(groups.back().front()) != last_resorts_of(combination.change);
+    if (is_first) groups.emplace_back();
+    groups.back().push_back(std::move(combination.change));
+  }
+  return groups;
 }
 
 }  // namespace
@@ -270,17 +324,23 @@ std::vector<Change> changes_not_allowed(const PlanRequest& request, bool last_re
   return list;
 }
 
-std::vector<std::vector<Change>> groups_to_search(const PlanRequest& request) {
-  std::vector<Combination> list = combinations(request);
-  require_some(request, list);
-  std::vector<std::vector<Change>> groups;
-  for (Combination& combination : list) {
-    const bool is_first =
-        groups.empty() || last_resorts_of(groups.back().front()) != last_resorts_of(combination.change);
-    if (is_first) groups.emplace_back();
-    groups.back().push_back(std::move(combination.change));
+std::vector<std::string> void_allowed(const PlanRequest& request) {
+  std::vector<std::string> list;
+  for (const ResultChange& kind : result_changes()) {
+    const std::vector<std::string>* const values = values_named(request, kind);
+    if (values == nullptr) continue;
+    for (const std::string& value : *values) {
+      if (need_named(request, kind, value) != own_need(request, kind)) continue;
+      list.push_back(fmt::format("--allow {}:{} changes nothing: the job has it", kind.name, value));
+    }
   }
-  return groups;
+  return list;
+}
+
+std::vector<std::vector<Change>> groups_to_search(const PlanRequest& request) {
+  Combinations made = combinations(request);
+  require_some(request, made.possible);
+  return in_groups(std::move(made.list));
 }
 
 std::vector<Change> smallest_sizes(const std::vector<std::vector<Change>>& groups) {
@@ -304,7 +364,7 @@ std::vector<std::vector<Change>> groups_with(const PlanRequest& request, const C
   const ResultChange& kind = *change.kinds.front();
   wider.allowed.kinds[std::string(kind.name)] = {kind.value(change.job)};
   std::vector<std::vector<Change>> groups;
-  for (std::vector<Change>& group : groups_to_search(wider)) {
+  for (std::vector<Change>& group : in_groups(combinations(wider).list)) {
     std::erase_if(group, [&](const Change& other) { return !std::ranges::count(other.needs, change.needs.front()); });
     if (!group.empty()) groups.push_back(std::move(group));
   }

@@ -36,9 +36,12 @@ std::vector<Change> changes_not_allowed(const PlanRequest& request, bool last_re
 /// with the same last resorts: the first has none, then come those with one, and so on, each in the order of
 /// result_changes(); and in a group likewise, the fewest changes first. So the very first is the job as it was asked
 /// for. Every field that the user set keeps its value, except those that the kinds change; `--allow any` leaves these
-/// alone too, unless their kinds are named. Throws a Conflict for a kind that is named and that the job can't have, and
-/// an InputError for too many combinations.
+/// alone too, unless their kinds are named. Throws a Conflict for a kind or a value that is named and that the job
+/// can't have, whatever else is allowed, and an InputError for too many combinations.
 std::vector<std::vector<Change>> groups_to_search(const PlanRequest& request);
+
+/// "--allow optimizer:adamw changes nothing: the job has it": of each value that is named and the job's own.
+std::vector<std::string> void_allowed(const PlanRequest& request);
 
 /// Of all of them those that may need least: where two differ only in sizes (a shorter sequence, a smaller global
 /// batch), the smaller needs no more.

@@ -315,7 +315,10 @@ void require(const Job& job, const Cluster& cluster) {
   eager::require_quantization(job);
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
   if (job.accumulation > 1 && job.modeling == Modeling::torchtitan) refuse_field(job, "grad_accum");
-  if (job.mesh.shard < 2) throw NotModelled("runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)");
+  if (job.mesh.shard < 2) {
+    throw NotModelled(fmt::format(
+        "--sharding {} with --runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)", job.sharding));
+  }
   if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");
 }
 

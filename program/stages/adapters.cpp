@@ -14,6 +14,7 @@
 #include "base/suggest.h"
 #include "job/glob.h"
 #include "job/loss_options.h"
+#include "program/stages/kept_values.h"
 #include "program/stages/score_head.h"
 
 namespace vramfit {
@@ -186,7 +187,9 @@ Graph training_graph(const ModelSpec& spec, const Job& job) {
     throw NotModelled("experts (model_type " + spec.model_type + ") in this project's engine");
   }
   if (is_classifier(job)) graph = with_score_head(std::move(graph), spec, job);
-  return with_adapters(std::move(graph), job);
+  graph = with_adapters(std::move(graph), job);
+  require_kept_kinds(graph, job.checkpointing);
+  return graph;
 }
 
 std::vector<bool> adapter_parameters(const Graph& graph) {

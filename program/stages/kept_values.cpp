@@ -6,10 +6,16 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "base/conflict.h"
 #include "base/index.h"
 
 namespace vramfit {
@@ -227,6 +233,23 @@ const std::vector<KeptPolicy>& searched_policies() {
 }
 
 }  // namespace
+
+void require_kept_kinds(const Graph& graph, const Checkpointing& checkpointing) {
+  const auto* selective = std::get_if<SelectiveCheckpointing>(&checkpointing);
+  if (selective == nullptr || selective->kept.empty()) return;
+  std::set<std::string> kinds;
+  for (const Segment& segment : graph.segments) {
+    if (segment.role != SegmentRole::block) continue;
+    for (const Op& op : segment.ops) kinds.emplace(op_name(op.kind));
+  }
+  for (const KeptOps& ops : selective->kept) {
+    if (kinds.contains(ops.kind)) continue;
+    throw Conflict(
+        fmt::format("--checkpointing selective:{0}: layers of this model have no {0}, so that nothing would "
+                    "be kept; they have {1}",
+                    ops.kind, fmt::join(kinds, ", ")));
+  }
+}
 
 bool is_selective(const Checkpointing& checkpointing) {
   return std::holds_alternative<SelectiveCheckpointing>(checkpointing) ||

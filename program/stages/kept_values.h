@@ -13,6 +13,9 @@ namespace vramfit {
 /// Whether checkpointed blocks keep more than their input.
 bool is_selective(const Checkpointing& checkpointing);
 
+/// Throws a Conflict that lists the kinds of ops that blocks have, where a job names one to keep that none has.
+void require_kept_kinds(const Graph& graph, const Checkpointing& checkpointing);
+
 /// What is kept besides the block's input.
 using KeptPolicy = std::variant<SelectiveCheckpointing, BudgetCheckpointing>;
 

@@ -122,6 +122,16 @@ TEST_CASE(
   CHECK_THROWS_AS(parse_allowed("quantization:int4"), InputError);
 }
 
+TEST_CASE("QLoRA is not offered where --freeze leaves all matrices of layers trained") {
+  PlanRequest request = request_for("llama", parse_cluster("1xH100-80GB@0.5GiB"));
+  fix(request, "freeze", "embeddings");
+  const Plan none = make_plan(request);
+  CHECK_FALSE(none.chosen);
+  CHECK(none.why.find("qlora") == std::string::npos);
+  request.allowed = parse_allowed("method:qlora");
+  CHECK_THROWS_AS(make_plan(request), Conflict);
+}
+
 TEST_CASE("trained weights get 8 bits on the card where that is named and host memory holds masters") {
   PlanRequest request = request_for("llama", parse_cluster("1x16GB,host=128GiB"));
   request.spec = testing::llama_8b();
@@ -174,7 +184,7 @@ TEST_CASE("8 bits for trained weights that are named are refused where no host m
   CHECK_NOTHROW(make_plan(request));
   fix(request, "runtime", "pytorch");  // whose rules have no such matrices, whatever the host has
   fix(request, "modeling", "transformers");
-  CHECK_NOTHROW(make_plan(request));
+  CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("--method qlora with nf4"), Conflict);
   std::erase_if(request.fixed, [](const std::string& field) { return field == "runtime" || field == "modeling"; });
   request.job.runtime = Runtime::vramfit;
   request.job.modeling = Modeling::vramfit;

@@ -28,7 +28,7 @@ struct Axis {
 constexpr std::size_t kFamily = 0, kRanks = 1, kSharding = 2, kReshard = 3, kPrecision = 5, kReduce = 6, kLossScale = 8,
                       kAccumulation = 10, kFreeze = 13, kGradientMask = 14, kLoad = 22, kOptimizer = 23, kOffload = 25,
                       kMethod = 26, kDropout = 27, kQuantization = 28, kInBackward = 29, kGradientDtype = 32,
-                      kMasterDtype = 33;
+                      kMasterDtype = 33, kState = 34, kRslora = 35;
 
 const std::vector<std::string> kPrefetches{"backward=post,forward=1", "backward=pre,forward=2",
                                            "backward=none,forward=0", "backward=post,forward=3,limit=2",
@@ -39,7 +39,7 @@ std::vector<Axis> axes() {
           {"", {"1", "2", "4"}},
           {"--sharding", sharding_names()},
           {"--reshard", {"default", "last-kept", "always", "never", "2"}},
-          {"--checkpointing", {"none", "full", "every:2", "selective", "budget:40%"}},
+          {"--checkpointing", {"none", "full", "every:2", "selective", "selective:linear/3,attention", "budget:40%"}},
           {"--precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed", "fp8"}},
           {"--reduce-dtype", {"fp32", "bf16", "fp16"}},
           {"--buffer-dtype", {"fp32", "bf16", "fp16"}},
@@ -68,7 +68,9 @@ std::vector<Axis> axes() {
           {"--label-smoothing", {"0", "0.1"}},
           {"--z-loss", {"0", "1e-4"}},
           {"--gradient-dtype", {"", "fp8", "fp8-sent"}},
-          {"--master-dtype", {"", "fp16"}}};
+          {"--master-dtype", {"", "fp16"}},
+          {"--state-dtype", {"", "fp32", "bf16"}},
+          {"--rslora", {"", "on"}}};
 }
 
 bool is_hybrid(const std::string& sharding) { return sharding.starts_with("hybrid"); }
@@ -105,6 +107,11 @@ std::vector<std::string> listed_optimizers() {
 
 bool can_update(const std::string& optimizer, const std::string& precision) {
   return !optimizer_named(optimizer).rounds_randomly || precision == "bf16-pure";
+}
+
+bool can_keep_states(const std::string& optimizer, const std::string& precision, const std::string& state) {
+  const std::string storage = precision == "bf16-pure" ? "bf16" : "fp32";
+  return state.empty() || state == storage || optimizer_named(optimizer).takes_other_states;
 }
 
 std::vector<std::string> offload_kinds() {
@@ -189,6 +196,8 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     const bool is_masked = value(row, kGradientMask) != "none", from_rank0 = value(row, kLoad) == "rank0";
     if (!can_offload(value(row, kOffload), value(row, kRanks), sharding, is_masked, from_rank0)) return false;
     if (!can_update(value(row, kOptimizer), value(row, kPrecision))) return false;
+    if (!can_keep_states(value(row, kOptimizer), value(row, kPrecision), value(row, kState))) return false;
+    if (!value(row, kRslora).empty() && value(row, kMethod) == "full") return false;
     if (!can_offload(value(row, kOptimizer), value(row, kOffload), value(row, kRanks), sharding)) return false;
     if (!can_adapt(value(row, kMethod), value(row, kDropout), value(row, kQuantization), value(row, kFreeze)))
       return false;

@@ -27,6 +27,9 @@ std::vector<std::string> listed_optimizers();
 /// Whether an optimizer takes parameters stored as such a precision stores them.
 bool can_update(const std::string& optimizer, const std::string& precision);
 
+/// Whether an optimizer keeps states in `state`, a value of --state-dtype ("": not set), beside such parameters.
+bool can_keep_states(const std::string& optimizer, const std::string& precision, const std::string& state);
+
 /// Values of --offload that the engine has rules for, and whether it has them for such a job.
 std::vector<std::string> offload_kinds();
 bool can_offload(const std::string& optimizer, const std::string& offload, const std::string& ranks,

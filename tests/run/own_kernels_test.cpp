@@ -1,22 +1,16 @@
 // Jobs with own CUDA kernels on phantom GPUs, where the library was built: launches as they are on real ones, and every
-// event as predicted. Elsewhere such jobs are refused by name.
+// event as predicted.
 #include <doctest/doctest.h>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "program/ledger/ledger_diff.h"
 #include "tests/run/phantom_cover.h"
-#include "tests/support/paths.h"
 
 namespace vramfit::testing {
 
 namespace {
-
-bool was_built() {
-  return std::filesystem::exists(std::filesystem::path(bin_dir()).parent_path() / "lib" / "libvramfit_kernels.so");
-}
 
 PhantomJob job_on(const std::string& cards, std::vector<std::string> flags, const std::string& family = "llama") {
   flags.insert(flags.end(), {"--kernels", "vramfit", "--seq-len", "33", "--micro-batch", "2"});
@@ -41,7 +35,7 @@ std::vector<PhantomJob> jobs() {
 }  // namespace
 
 TEST_CASE("with own kernels, every byte that the executor asks for on phantom GPUs was predicted") {
-  if (!was_built()) {
+  if (!has_own_kernels()) {
     MESSAGE("the library of kernels wasn't built: scripts/setup --cuda");
     return;
   }
@@ -55,16 +49,6 @@ TEST_CASE("with own kernels, every byte that the executor asks for on phantom GP
     CHECK_MESSAGE(difference.equal, difference.first);
     CHECK(difference.compared > 100);
   }
-}
-
-TEST_CASE("a run that asks for own kernels is refused where they weren't built, or on CPU ranks") {
-  const FinishedRun cpu = run_vramfit({"llama", 1, {"--kernels", "vramfit", "--seq-len", "16"}}, {});
-  CHECK(cpu.exit_code != 0);
-  CHECK(cpu.errors.find("--kernels vramfit with CPU ranks") != std::string::npos);
-  if (was_built()) return;
-  const FinishedRun phantom = run_on_phantom(jobs().front());
-  CHECK(phantom.exit_code != 0);
-  CHECK(phantom.errors.find("scripts/setup --cuda") != std::string::npos);
 }
 
 }  // namespace vramfit::testing

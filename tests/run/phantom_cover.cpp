@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <random>
 
 #include "program/optimizers/optimizers.h"
@@ -25,7 +26,8 @@ constexpr const char* kPaged = ":paged";
 constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
                       kPrecision = 7, kAttention = 8, kAccumulation = 12, kLoad = 21, kReduce = 22, kLossScale = 24,
                       kClip = 25, kFreeze = 26, kGradientMask = 27, kOptimizer = 28, kOffload = 29, kMethod = 30,
-                      kDropout = 31, kQuantization = 32, kInBackward = 33, kGradientDtype = 36, kMasterDtype = 37;
+                      kDropout = 31, kQuantization = 32, kInBackward = 33, kGradientDtype = 36, kMasterDtype = 37,
+                      kState = 38, kRslora = 39;
 
 /// All optimizers, and paged those whose states may be in managed memory.
 std::vector<std::string> forms_of_optimizers() {
@@ -48,7 +50,7 @@ std::vector<Axis> axes() {
           {"--precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed", "fp8"}},
           {"--attention", {"auto", "math", "flash", "efficient"}},
           {"--allocator", {"expandable", "native"}},
-          {"--checkpointing", {"none", "full", "every:2", "selective", "budget:40%"}},
+          {"--checkpointing", {"none", "full", "every:2", "selective", "selective:linear/3,attention", "budget:40%"}},
           {"--loss", {"full", "chunked:3", "chunked-forward:3"}},
           {"--grad-accum", {"1", "2", "3"}},
           {"--wrap", {"layer", "layers:2", "none", "size:6000", "size:18000", "pattern:*att*n*,*.1"}},
@@ -77,7 +79,9 @@ std::vector<Axis> axes() {
           {"--label-smoothing", {"0", "0.1"}},
           {"--z-loss", {"0", "1e-4"}},
           {"--gradient-dtype", {"", "fp8", "fp8-sent"}},
-          {"--master-dtype", {"", "fp16"}}};
+          {"--master-dtype", {"", "fp16"}},
+          {"--state-dtype", {"", "fp32", "bf16"}},
+          {"--rslora", {"", "on"}}};
 }
 
 /// What the job's own checks refuse by name is not drawn.
@@ -86,6 +90,8 @@ bool is_allowed(const std::vector<std::string>& row) {
   if (hybrid && row[kRanks] == "1") return false;
   const std::string optimizer = row[kOptimizer].substr(0, row[kOptimizer].find(':'));
   if (!can_update(optimizer, row[kPrecision])) return false;
+  if (!can_keep_states(optimizer, row[kPrecision], row[kState])) return false;
+  if (!row[kRslora].empty() && row[kMethod] == "full") return false;
   const bool is_paged = row[kOptimizer].ends_with(kPaged);
   if (is_paged && row[kOffload] != "none" && row[kOffload] != "activations") return false;
   if (!can_offload(optimizer, row[kOffload], row[kRanks], row[kSharding])) return false;
@@ -147,6 +153,10 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum) {
     jobs.push_back(job);
   }
   return jobs;
+}
+
+bool has_own_kernels() {
+  return std::filesystem::exists(std::filesystem::path(bin_dir()).parent_path() / "lib" / "libvramfit_kernels.so");
 }
 
 FinishedRun run_on_phantom(const PhantomJob& job, bool all_ranks) {

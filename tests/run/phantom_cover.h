@@ -21,6 +21,9 @@ struct PhantomJob {
 /// At least `minimum` jobs; the same for the same seed.
 std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum);
 
+/// Whether the library of own CUDA kernels was built.
+bool has_own_kernels();
+
 /// `vramfit run MODEL --device phantom`, two steps, with events recorded.
 FinishedRun run_on_phantom(const PhantomJob& job, bool all_ranks = false);
 

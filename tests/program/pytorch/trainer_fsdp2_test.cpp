@@ -154,7 +154,8 @@ TEST_CASE("what the Trainer's FSDP2 has no rules for is named") {
   CHECK(why("wrap_embeddings", "off").starts_with("--wrap-embeddings off (accelerate gives"));
   CHECK(why("reduce_dtype", "fp32").starts_with("--reduce-dtype fp32 (accelerate reduces in bf16"));
   CHECK(why("storage_dtype", "bf16").starts_with("--storage-dtype bf16 (with FSDP2 accelerate makes trained weights"));
-  CHECK(why("reshard", "last-kept").starts_with("--reshard last-kept;"));
+  CHECK(why("reshard", "last-kept")
+            .starts_with("--reshard last-kept (--reshard default is; --stack vramfit has others);"));
   Job replicated = trainer_job("sharding", "hybrid-shard");
   job_field_named("mesh").set(replicated, "replicate=2,shard=2");
   CHECK(estimate(testing::small_llama(), replicated, kFour, {.suggestions = false})

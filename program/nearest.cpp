@@ -1,0 +1,85 @@
+#include "program/nearest.h"
+
+#include <array>
+
+#include <fmt/format.h>
+
+#include "job/fields/job_fields.h"
+
+namespace vramfit {
+
+namespace {
+
+/// The first row that is about a field's value and the job holds.
+struct Nearest {
+  std::string_view field, value;  // value: how it begins
+  bool (*is_about)(const Job& job);
+  std::string_view what;
+};
+
+bool is_own(const Job& job) { return job.runtime == Runtime::vramfit; }
+bool is_other(const Job& job) { return !is_own(job); }
+bool is_fsdp1(const Job& job) { return job.runtime == Runtime::pytorch_fsdp1; }
+bool is_fsdp2(const Job& job) { return job.runtime == Runtime::pytorch_fsdp2; }
+bool is_deepspeed(const Job& job) { return job.runtime == Runtime::deepspeed; }
+bool is_titan(const Job& job) { return job.modeling == Modeling::torchtitan; }
+bool is_sharded_titan(const Job& job) { return is_titan(job) && is_fsdp2(job); }
+bool is_titan_in_16_bits(const Job& job) { return is_titan(job) && job.precision.compute != Dtype::f32; }
+bool is_tune(const Job& job) { return job.modeling == Modeling::torchtune; }
+bool is_whole_in_trainer(const Job& job) { return job.runtime == Runtime::pytorch && has_trainer(job); }
+bool is_in_loop(const Job& job) { return job.modeling == Modeling::accelerate || is_tune(job); }
+bool is_sharded_in_trainer(const Job& job) { return is_fsdp2(job) && has_trainer(job); }
+
+constexpr std::array kNearest{
+    Nearest{"modeling", "", is_own, "--stack with the library's name sets its runtime, too"},
+    Nearest{"attention", "", is_own, "--attention auto and math are, on CPU ranks"},
+    Nearest{"attention", "", is_titan_in_16_bits, "--attention flash is"},
+    Nearest{"attention", "", is_other, "--attention auto is"},
+    Nearest{"optimizer", "adamw:", uses_accelerate, "--optimizer adamw:fused and adamw:foreach are"},
+    Nearest{"optimizer", "", is_sharded_in_trainer, "--optimizer adamw is, and with --sharding no-shard adamw-8bit"},
+    Nearest{"optimizer", "", is_fsdp2, "--optimizer adamw is; --stack vramfit has others"},
+    Nearest{"optimizer", "", is_deepspeed, "--optimizer adamw is"},
+    Nearest{"optimizer", "", is_in_loop, "--optimizer adamw and adamw-8bit are"},
+    Nearest{"optimizer", "", is_whole_in_trainer,
+            "--optimizer adamw-8bit and adafactor are; --stack vramfit has others"},
+    Nearest{"offload", "activations", is_other, "--stack vramfit has it"},
+    Nearest{"offload", "", is_fsdp1, "--runtime pytorch-fsdp2 has --offload params"},
+    Nearest{"offload", "", is_titan, "--stack transformers has --offload params; --stack vramfit has all kinds"},
+    Nearest{"offload", "", is_whole_in_trainer,
+            "--runtime deepspeed has --offload optimizer; on several GPUs FSDP2 has --offload params"},
+    Nearest{"offload", "", is_other, "--stack vramfit has it"},
+    Nearest{"quantization", "", uses_accelerate, "--method qlora with nf4 or nf4-double is"},
+    Nearest{"quantization", "", is_other, "--stack transformers has --method qlora"},
+    Nearest{"checkpointing", "", is_titan, "--checkpointing none, full, every:N and selective are"},
+    Nearest{"checkpointing", "", is_other, "--checkpointing none and full are; --stack vramfit has it"},
+    Nearest{"dora", "", uses_accelerate, "--method lora without it is; --stack vramfit has it"},
+    Nearest{"method", "", is_titan, "--stack transformers has it"},
+    Nearest{"precision", "fp8", is_other, "--precision bf16-mixed is; --stack vramfit has it"},
+    Nearest{"precision", "", is_sharded_titan, "--precision bf16-mixed is"},
+    Nearest{"precision", "", is_titan, "--precision bf16-pure and fp32 are"},
+    Nearest{"storage_dtype", "fp16", is_other, "--precision fp16-mixed is, with fp32 weights"},
+    Nearest{"state_dtype", "fp16", is_other, "--state-dtype fp32 is"},
+    Nearest{"output_dtype", "", is_other, "leave it out"},
+    Nearest{"allocator", "arena", is_other, "--allocator expandable is; --stack vramfit has it"},
+    Nearest{"allocator", "", is_other, "--allocator native and expandable are"},
+    Nearest{"allocator", "", is_own, "--allocator native, expandable and arena are"},
+    Nearest{"overlap_comm", "", is_other, "--runtime deepspeed has it"},
+    Nearest{"zero3_sizes", "", is_other, "--runtime deepspeed has them"},
+    Nearest{"grad_accum", "", is_titan, "--grad-accum 1 is; --stack transformers has it"},
+    Nearest{"reshard", "", is_other, "--reshard default is; --stack vramfit has others"},
+    Nearest{"wrap", "", is_other, "--wrap layer is; --stack vramfit has others"},
+    Nearest{"wrap_embeddings", "", is_other, "leave it out"},
+    Nearest{"", "", is_other, "--stack vramfit has it"}};
+
+}  // namespace
+
+std::string nearest_text(const Job& job, std::string_view field) {
+  const std::string value = job_field_named(field).get(job);
+  for (const Nearest& row : kNearest) {
+    const bool is_about = (row.field.empty() || row.field == field) && value.starts_with(row.value);
+    if (is_about && row.is_about(job)) return fmt::format(" ({})", row.what);
+  }
+  return "";
+}
+
+}  // namespace vramfit
