@@ -43,6 +43,7 @@ FEW = [
     DpoZeroCase(**SMALL, zero=3, ranks=3, lora_rank=8, lora_targets="q_proj,v_proj", checkpointing="full", sizes=AT_ONCE, bucket=0, family="qwen2", tied=True),
     DpoZeroCase(**SMALL, zero=3, ranks=1, lora_rank=8, lora_dropout=0.1, checkpointing="full", precision="fp16-mixed", frozen_dtype="fp16"),
     DpoZeroCase(**SMALL, zero=3, ranks=64, lora_rank=16, checkpointing="full", offload="params", sizes=SCARCE, optimizer="adamw:deepspeed"),
+    DpoZeroCase(**SMALL, zero=3, ranks=4, lora_rank=8, lora_targets="q_proj,v_proj", sizes="auto", bucket=0),  # each of the feed-forward's matrices is gathered ahead alone
     # Bases in 4 bits.
     DpoZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=3, ranks=2, checkpointing="full"),
     DpoZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=2),
