@@ -230,10 +230,12 @@ class PlanSaysItsDecisionFirst(unittest.TestCase):
         lines = program("plan", "meta-llama/Llama-3.2-1B", "--gpus", "2xH100-80GB", "--seq-len", "1024", *NARROW).stdout.splitlines()
         self.assertTrue(lines[0].startswith("FITS: "))
         self.assertTrue(lines[1].startswith("Flags: --runtime vramfit --precision bf16-mixed"), lines[1])
-        speed = re.match(r"^Step ([\d.]+) s, (\d+) tokens/s \((\d+) per GPU\), MFU ([\d.]+) % \(predicted\)$", lines[2])
+        speed = re.match(
+            r"^Step ([\d.]+) s \(([\d.]+) to ([\d.]+)\), (\d+) tokens/s \((\d+) per GPU\), MFU ([\d.]+) %, [\d.]+ s of it waiting for other ranks \(predicted\)$", lines[2])
         self.assertTrue(speed, lines[2])
-        self.assertAlmostEqual(int(speed[2]) / 2, int(speed[3]), delta=1)
-        self.assertTrue(0 < float(speed[4]) <= 100)
+        self.assertTrue(float(speed[2]) < float(speed[1]) < float(speed[3]))
+        self.assertAlmostEqual(int(speed[4]) / 2, int(speed[5]), delta=1)
+        self.assertTrue(0 < float(speed[6]) <= 100)
 
     def test_frontier_and_steps_are_tables(self):
         text = program("plan", "meta-llama/Llama-3.1-8B", "--gpus", "8xH100-80GB", "--json").stdout
@@ -251,7 +253,7 @@ class PlanSaysItsDecisionFirst(unittest.TestCase):
         for line, step in zip(steps[1:], plan["steps"][1:]):
             self.assertIn(step["change"], line)
         cpu = program("plan", MODEL, "--gpus", "2xcpu-1GiB", "--seq-len", "64").stdout.splitlines()
-        self.assertRegex(cpu[2], r"per rank\) \(predicted\)$")  # the peak of a CPU is not known
+        self.assertRegex(cpu[2], r"per rank\), [\d.]+ s of it waiting for other ranks \(predicted\)$")  # the peak of a CPU is not known
 
     def test_the_flags_of_a_plan_make_its_estimate(self):
         lines = program("plan", MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64").stdout.splitlines()
