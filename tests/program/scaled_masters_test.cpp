@@ -165,7 +165,7 @@ TEST_CASE("what needs parameters in another form is refused by name, with what w
   CHECK(names(refusal_of("load=rank0"), "--master-dtype fp16 with --load rank0 ("));
   CHECK(names(refusal_of("method=lora"), "--master-dtype fp16 with --method lora (adapters alone are trained"));
   CHECK(names(refusal_of("freeze=layers:0-1"), "--master-dtype fp16: no matrix of a layer is trained"));
-  CHECK(names(refusal_of("optimizer=adamw-stochastic"), "--master-dtype fp16 with --optimizer adamw-stochastic ("));
+  CHECK(names(refusal_of("optimizer=adamw-stochastic"), "--master-dtype fp16 with --optimizer adamw-stochastic"));
   CHECK(names(refusal_of("runtime=pytorch-fsdp2 modeling=torchtitan"),
               "--master-dtype fp16 with --runtime pytorch-fsdp2 (--stack vramfit has it)"));
 }
