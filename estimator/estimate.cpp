@@ -40,18 +40,6 @@ constexpr std::int64_t kCpuMarginDivisor = 200;
 // docs/upper-bound.md compares it with recorded cases.
 constexpr std::int64_t kReservedMarginDivisor = 50, kOutsideMarginDivisor = 4;
 
-/// The norm of all gradients is taken before the first of them is freed. A schedule may have counted it already.
-void add_clip_phase(RankEstimate& rank) {
-  if (std::ranges::find(rank.phases, Phase::clip, &PhasePeak::phase) != rank.phases.end()) return;
-  for (std::size_t i = 0; i < rank.phases.size(); ++i) {
-    if (rank.phases[i].phase != Phase::optimizer) continue;
-    PhasePeak clip = rank.phases[i];
-    clip.phase = Phase::clip;
-    rank.phases.insert(rank.phases.begin() + static_cast<std::ptrdiff_t>(i), clip);
-    ++i;
-  }
-}
-
 Bytes free_for_allocator(const RankEstimate& rank, const Card& card) {
   return card.memory - std::min(card.memory, rank.breakdown.outside_allocator);
 }
@@ -173,6 +161,10 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (e.cluster.is_cpu()) return;
   e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
                                       format_gib(e.ranks.front().breakdown.outside_allocator)));
+  if (e.job.sends_fp8_gradients) {
+    e.assumptions.emplace_back(
+        "without what NCCL allocates when ranks first exchange FP8 gradients (no GPU has run that)");
+  }
   if (e.cluster.confidence.is_asked() && !e.ranks.front().reserved_grows) {
     e.margins = margins_of(e.job, e.cluster.confidence);
     e.assumptions.push_back(margins_text(*e.margins));

@@ -67,6 +67,9 @@ class Folder final : public RunningSums {
     } else {
       current_ = &*known;
     }
+    raise(current_->entered.requested, requested_);
+    raise(current_->entered.allocated, allocated_);
+    raise(current_->entered.reserved, reserved_);
     record_phase();
   }
 
@@ -129,6 +132,10 @@ void take_higher(RankEstimate& band, const RankEstimate& rank) {
   for (std::size_t i = 0; i < band.phases.size(); ++i) {
     band.phases[i].allocated = std::max(band.phases[i].allocated, rank.phases[i].allocated);
     band.phases[i].reserved = std::max(band.phases[i].reserved, rank.phases[i].reserved);
+    PhasePeak::Sizes& most = band.phases[i].entered;
+    const PhasePeak::Sizes& own = rank.phases[i].entered;
+    most.allocated = std::max(most.allocated, own.allocated);
+    most.reserved = std::max(most.reserved, own.reserved);
   }
 }
 
@@ -280,9 +287,23 @@ RankEstimate fold_in_arena(const Ledger& ledger, const arena::Script& arena, con
   }
   rank.peak_reserved = rank.least_reserved = reserved;
   rank.reserved_grows = false;
-  for (PhasePeak& phase : rank.phases) phase.reserved = reserved;
+  for (PhasePeak& phase : rank.phases) phase.reserved = phase.entered.reserved = reserved;
   rank.breakdown.fragmentation = reserved - rank.peak_allocated;
   return rank;
+}
+
+void add_clip_phase(RankEstimate& rank) {
+  if (std::ranges::find(rank.phases, Phase::clip, &PhasePeak::phase) != rank.phases.end()) return;
+  for (std::size_t i = 0; i < rank.phases.size(); ++i) {
+    if (rank.phases[i].phase != Phase::optimizer) continue;
+    PhasePeak clip = rank.phases[i];
+    clip.phase = Phase::clip;
+    clip.requested = clip.entered.requested;
+    clip.allocated = clip.entered.allocated;
+    clip.reserved = std::min(clip.reserved, clip.entered.reserved);  // growth may end at the card's capacity
+    rank.phases.insert(rank.phases.begin() + static_cast<std::ptrdiff_t>(i), clip);
+    ++i;
+  }
 }
 
 std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Bytes below) {

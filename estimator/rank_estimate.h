@@ -52,6 +52,10 @@ std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Byt
 /// fold() with `arena` in the caching allocator's place: what is reserved is its block, from load to the end.
 RankEstimate fold_in_arena(const Ledger& ledger, const arena::Script& arena, const Device& device);
 
+/// The norm of all gradients is taken of what is there before the update, which may then make copies of gradients or
+/// masters. A schedule may have counted it already.
+void add_clip_phase(RankEstimate& rank);
+
 /// The multiples that the offsets of an arena have on this device.
 Bytes arena_granule(const Device& device);
 

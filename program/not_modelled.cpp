@@ -37,8 +37,10 @@ void require_time_rules(const Job& asked, const Cluster& cluster) {
                                   job_field_named("runtime").get(job),
                                   &other == &stack_of(asked) ? "deepspeed" : other.name));
   }
-  if (job.gradient_dtype && job.runtime != Runtime::vramfit) {
-    throw NotModelled(fmt::format("--gradient-dtype fp8 with --runtime {} (--stack vramfit has it)",
+  for (const std::string_view name : {"gradient_dtype", "master_dtype"}) {
+    const JobField& field = job_field_named(name);
+    if (job.runtime == Runtime::vramfit || field.get(job).empty()) continue;
+    throw NotModelled(fmt::format("{} {} with --runtime {} (--stack vramfit has it)", flag_of(field), field.get(job),
                                   job_field_named("runtime").get(job)));
   }
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");

@@ -202,9 +202,10 @@ struct Start {
   Bytes bytes = {};  // of the whole data: what a gather leaves, a reduce-scatter begins with; all_to_all: at most
   int token = -1;
   Stream stream = Stream::compute;
-  int unit = -1;        // all_gather: whose parameters lie in the buffer, each of them gathered
-  int peer = -1;        // send, receive: the stage at the other end
-  Bytes part = {};      // all_gather: what each rank brings; reduce_scatter: what it keeps; others: all of it
+  int unit = -1;    // all_gather: whose parameters lie in the buffer, each of them gathered
+  int peer = -1;    // send, receive: the stage at the other end
+  Bytes part = {};  // all_gather: what each rank brings; reduce_scatter: what it keeps; the engine's all_to_all: what
+                    // each has for another one; others: all of it
   Bytes expected = {};  // all_to_all: what is likely sent; 0: all of it
 };
 /// `token` is done when all that came before on `stream` is done (a CUDA event).

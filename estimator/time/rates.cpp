@@ -111,10 +111,14 @@ double Rates::seconds(const program::Start& start, const program::Group& group) 
   const Bytes bytes = start.expected.n > 0 ? start.expected : start.bytes;
   const double sent = static_cast<double>(bytes.n) * (is_transfer ? 1 : (n - 1) / n);
   const double link = cluster_.card.link_bandwidth;
+  const auto on_a_node = static_cast<double>(span.on_a_node);
   double bandwidth = link * (is_sum && span.nodes == 1 ? e.link_share_all_reduce : e.link_share);
   if (span.nodes > 1) {
     // Each member on a node has a rail of its own, and the node with the fewest of them sets the pace.
-    bandwidth = std::min(bandwidth, static_cast<double>(span.on_a_node) * cluster_.network_bandwidth * e.network_share);
+    // In an exchange each member has a part for every other one, and what is for other nodes leaves by its own rail.
+    const bool is_exchange = start.collective == Collective::all_to_all;
+    const double rails = is_exchange ? (n - 1) / (n - on_a_node) : on_a_node;
+    bandwidth = std::min(bandwidth, rails * cluster_.network_bandwidth * e.network_share);
   }
   const double steps = is_transfer ? 1 : n - 1, across = std::min(steps, span.nodes - 1);
   const double once = sent / bandwidth + (steps - across) * e.collective_step_seconds + across * e.network_step_seconds;

@@ -25,7 +25,7 @@ std::string examine(const ResumeRequest& request, std::int64_t step, const Graph
     for (auto file = static_cast<std::size_t>(request.rank); file < resumed.manifest.files.size(); file += stride) {
       verify_file(folder, resumed.manifest, file);
     }
-    resumed.states = std::make_unique<SavedStates>(folder, resumed.manifest, graph);
+    resumed.states = std::make_unique<SavedStates>(folder, resumed.manifest, graph, request.is_scaled);
   } catch (const DamagedCheckpoint& error) {
     return error.what();
   }

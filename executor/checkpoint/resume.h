@@ -17,6 +17,7 @@ struct ResumeRequest {
   std::string directory;
   std::vector<std::pair<std::string, std::string>> facts;  // of this run
   int rank = 0, world = 1;
+  std::vector<bool> is_scaled = {};  // parameters that have scales, by number; empty: none
 };
 
 struct Resumed {

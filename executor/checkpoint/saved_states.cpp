@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -39,13 +40,21 @@ std::string key_of(std::string_view kind, const std::string& parameter) {
   return fmt::format("{}/{}", kind, parameter);
 }
 
+/// As scale_of() makes them (executor/optimizers/tensor_scales.h).
+bool is_power_of_two(float scale) {
+  int exponent = 0;
+  return std::isnormal(scale) && std::frexp(scale, &exponent) == 0.5F;
+}
+
 }  // namespace
 
 std::string slice_name(std::string_view kind, const std::string& parameter, std::int64_t first_row) {
   return fmt::format("{}{}{}", key_of(kind, parameter), kRowMark, first_row);
 }
 
-SavedStates::SavedStates(const std::string& folder, const Manifest& manifest, const Graph& graph) : folder_(folder) {
+SavedStates::SavedStates(const std::string& folder, const Manifest& manifest, const Graph& graph,
+                         const std::vector<bool>& is_scaled)
+    : folder_(folder) {
   for (std::size_t rank = 0; rank < manifest.files.size(); ++rank) {
     try {
       add_file(rank);
@@ -56,7 +65,10 @@ SavedStates::SavedStates(const std::string& folder, const Manifest& manifest, co
     }
   }
   for (auto& [key, slices] : slices_) std::ranges::sort(slices, {}, &Slice::first_row);
-  for (const Parameter& parameter : graph.parameters) check_parameter(parameter);
+  for (std::size_t i = 0; i < graph.parameters.size(); ++i) {
+    check_parameter(graph.parameters[i]);
+    check_scales(graph.parameters[i], i < is_scaled.size() && is_scaled[i]);
+  }
 }
 
 void SavedStates::add_file(std::size_t rank) {
@@ -71,7 +83,12 @@ void SavedStates::add_file(std::size_t rank) {
       damaged(path, fmt::format("tensor {} is not a slice of a state", printable(tensor.name, 80)));
     }
     const std::int64_t rows = tensor.shape.front();
-    slices_[name->first].push_back({name->second, rows, std::move(tensor.shape), rank, tensor.offset, type});
+    Slice slice{name->second, rows, std::move(tensor.shape), rank, tensor.offset, type};
+    const bool is_number = type == StoredFloat::f32 && slice.shape == std::vector{std::int64_t{1}};
+    if (is_number && name->first.starts_with(key_of(kScaleKind, ""))) {
+      file.read(slice.offset, {reinterpret_cast<char*>(&slice.scale), sizeof slice.scale});
+    }
+    slices_[name->first].push_back(std::move(slice));
   }
 }
 
@@ -111,6 +128,27 @@ void SavedStates::check_parameter(const Parameter& parameter) const {
   }
 }
 
+/// Numbers of the wrong size are no less plausible: a scale that is lost, or one too many, would be found by nothing
+/// else.
+void SavedStates::check_scales(const Parameter& parameter, bool is_scaled) const {
+  const auto scales = slices_.find(key_of(kScaleKind, parameter.name));
+  if (!is_scaled) {
+    if (scales != slices_.end()) damaged(folder_, fmt::format("{}: has a scale, but no master", parameter.name));
+    return;
+  }
+  const auto found = slices_.find(key_of(kParameterKind, parameter.name));
+  const std::vector<Slice> none;
+  const std::vector<Slice>& all = scales == slices_.end() ? none : scales->second;
+  const std::vector<Slice>& slices = found == slices_.end() ? none : found->second;
+  for (std::size_t i = 0; i < std::max(all.size(), slices.size()); ++i) {
+    const bool is_one = i < all.size() && i < slices.size() && slices[i].type == StoredFloat::f16 &&
+                        all[i].first_row == slices[i].first_row && is_power_of_two(all[i].scale);
+    if (is_one) continue;
+    damaged(folder_, fmt::format("{}: rows from {} on are no fp16 numbers with a scale", parameter.name,
+                                 i < slices.size() ? slices[i].first_row : all[i].first_row));
+  }
+}
+
 /// How many bytes a slice's rows have is known when they are read.
 void SavedStates::check_codes(const Parameter& parameter, const std::vector<Slice>& slices) const {
   std::int64_t least = 0;
@@ -133,21 +171,16 @@ void SavedStates::read_rows(const Parameter& parameter, std::int64_t first_row, 
 
 /// Slice by slice, as each has the scale of the rank that saved it.
 void SavedStates::multiply_by_scales(const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
-                                     at::Tensor& into) {
+                                     at::Tensor& into) const {
   const auto scales = slices_.find(key_of(kScaleKind, parameter.name));
   if (scales == slices_.end()) return;
   const std::int64_t each = row_element_count(parameter);
-  for (const Slice& slice : slices_.find(key_of(kParameterKind, parameter.name))->second) {
-    const std::int64_t begin = std::max(slice.first_row, first_row),
-                       end = std::min(slice.first_row + slice.rows, first_row + rows);
+  const std::vector<Slice>& slices = slices_.find(key_of(kParameterKind, parameter.name))->second;
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    const std::int64_t begin = std::max(slices[i].first_row, first_row),
+                       end = std::min(slices[i].first_row + slices[i].rows, first_row + rows);
     if (begin >= end) continue;
-    const auto scale = std::ranges::find(scales->second, slice.first_row, &Slice::first_row);
-    if (scale == scales->second.end() || scale->type != StoredFloat::f32 ||
-        scale->shape != std::vector{std::int64_t{1}}) {
-      damaged(folder_, fmt::format("{}: rows from {} on have no scale", parameter.name, slice.first_row));
-    }
-    float factor = 0;
-    open_file(scale->file).read(scale->offset, {reinterpret_cast<char*>(&factor), sizeof factor});
+    const float factor = scales->second[i].scale;
     const std::span<char> place =
         stored_place(into, (begin - first_row) * each, StoredFloat::f32, (end - begin) * each);
     if (place.empty()) throw std::logic_error("numbers that have a scale are read in fp32, on the host");

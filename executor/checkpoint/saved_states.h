@@ -48,9 +48,10 @@ struct StateSource {
 class SavedStates final : public WeightSource, public StateSource {
  public:
   /// Reads the headers of the files, which have been verified. Throws DamagedCheckpoint when a parameter of the graph
-  /// is not there whole; states are looked for when they are read. Reading throws ModelError when a file has another
-  /// size by then.
-  SavedStates(const std::string& folder, const Manifest& manifest, const Graph& graph);
+  /// is not there whole, or one that has scales (`is_scaled`, by number; empty: none) lacks one or another one has
+  /// some; states are looked for when they are read. Reading throws ModelError when a file has another size by then.
+  SavedStates(const std::string& folder, const Manifest& manifest, const Graph& graph,
+              const std::vector<bool>& is_scaled = {});
 
   void read_rows(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into) override;
   void read_state(std::string_view kind, const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
@@ -68,11 +69,14 @@ class SavedStates final : public WeightSource, public StateSource {
     std::size_t file = 0;
     std::int64_t offset = 0;          // bytes
     std::optional<StoredFloat> type;  // none: bytes
+    float scale = 0;                  // of a slice that is one: read with the header
   };
   void add_file(std::size_t rank);
   const File& open_file(std::size_t rank);
-  void multiply_by_scales(const Parameter& parameter, std::int64_t first_row, std::int64_t rows, at::Tensor& into);
+  void multiply_by_scales(const Parameter& parameter, std::int64_t first_row, std::int64_t rows,
+                          at::Tensor& into) const;
   void check_parameter(const Parameter& parameter) const;
+  void check_scales(const Parameter& parameter, bool is_scaled) const;
   void check_codes(const Parameter& parameter, const std::vector<Slice>& slices) const;
 
   std::string folder_;

@@ -20,6 +20,7 @@
 #include "program/files/checkpoint_steps.h"
 #include "program/files/peft_config.h"
 #include "program/ops/fp8.h"
+#include "program/stages/units_layout.h"
 
 namespace vramfit {
 namespace {
@@ -50,6 +51,14 @@ std::string data_fact(const Dataset& data, std::int64_t sequence) {
 /// Of two runs with one compute dtype, one may take products of FP8 factors.
 std::string compute_fact(const Precision& precision) {
   return fmt::format("{}{}", dtype_name(precision.compute), wants_fp8(precision) ? " with FP8 products" : "");
+}
+
+std::vector<bool> scaled_parameters(const Graph& graph, const Job& job) {
+  std::vector<bool> is_scaled(graph.parameters.size());
+  for (const Unit& unit : lay_out_units(graph, job).units) {
+    for (const UnitParameter& p : unit.parameters) is_scaled[static_cast<std::size_t>(p.parameter)] = p.is_scaled;
+  }
+  return is_scaled;
 }
 
 std::string mask_fact(const RunCheckpointInputs& inputs) {
@@ -83,6 +92,7 @@ Facts run_facts(const RunCheckpointInputs& inputs, const Graph& graph, const Dat
   for (const JobField& field : job_fields()) {
     if (field.at_resume == AtResume::must_match) facts.emplace_back(flag_of(field), field.get(plan.job));
   }
+  facts.emplace_back("--gradient-dtype", plan.job.gradient_dtype ? "fp8" : "");  // sent or not: none is saved
   facts.emplace_back("--gradient-mask", mask_fact(inputs));
   facts.emplace_back("--optimizer", plan.job.optimizer);
   for (const RunFlag& flag : run_flags()) {
@@ -102,8 +112,12 @@ RunCheckpoints::RunCheckpoints(const RunCheckpointInputs& inputs, const Graph& g
   if (flags.directory.empty() && flags.full.empty() && flags.adapters.empty() && flags.resume.empty()) return;
   facts_ = run_facts(inputs, graph, data);
   if (!flags.resume.empty()) {
-    resumed_ = resume({.directory = flags.resume, .facts = facts_, .rank = place_.rank, .world = place_.world}, graph,
-                      inputs.groups);
+    resumed_ = resume({.directory = flags.resume,
+                       .facts = facts_,
+                       .rank = place_.rank,
+                       .world = place_.world,
+                       .is_scaled = scaled_parameters(graph, plan_.job)},
+                      graph, inputs.groups);
   }
   // The others start to save only after steps that need rank 0, so what it does here is done by then.
   if (place_.rank == 0 && !flags.directory.empty()) prepare(flags.directory);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -55,11 +56,11 @@ void load_scaled(const QuantizingLoad& inputs, const Parameter& parameter, const
                  const ScaledPart& into) {
   if (!inputs.has_values) return;
   RowReader reader(inputs, parameter, p);
-  float largest = 0;
+  std::int32_t largest = 0;  // by bits: what is no number counts as larger than all, as where updates are rounded
   reader.each([&](std::int64_t /*first*/, std::span<const float> values) {
-    for (const float x : values) largest = std::max(largest, std::fabs(x));
+    for (const float x : values) largest = std::max(largest, std::bit_cast<std::int32_t>(std::fabs(x)));
   });
-  const float scale = scale_of(largest, kF16Format), inverse = 1 / scale;
+  const float scale = scale_of(std::bit_cast<float>(largest), kF16Format), inverse = 1 / scale;
   std::vector<at::Half> halves;
   reader.each([&](std::int64_t first, std::span<const float> values) {
     halves.clear();

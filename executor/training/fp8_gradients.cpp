@@ -50,6 +50,11 @@ ScaledPart as_numbers(const at::Tensor& codes, const at::Tensor& scale) {
 /// A number of a list that may be strided, [1].
 at::Tensor part_of_list(const at::Tensor& list, std::int64_t part) { return list.narrow(0, part, 1).view({1}); }
 
+/// As one row, or as one for each scale.
+ScaledRows as_rows(const at::Tensor& codes, const at::Tensor& scales) {
+  return {codes.view(at::kFloat8_e4m3fn).view({scales.numel(), -1}), scales};
+}
+
 /// A unit's codes and scales of all replicas, one replica's after the other's.
 ScaledPart part_of_replica(const Unit& unit, std::size_t slot, std::int64_t replica, const UnitGradients& all) {
   const UnitParameter& p = unit.parameters[slot];
@@ -77,7 +82,7 @@ void add_to_fp8_gradient_on_cpu(const at::Tensor& gradient, const at::Tensor& co
 
 void add_to_fp8_gradient_by_calls(const at::Tensor& gradient, const at::Tensor& codes, const at::Tensor& scale,
                                   const at::Tensor& scratch) {
-  const ScaledPart kept = as_numbers(codes, scale);
+  const ScaledRows kept = as_rows(codes, scale);
   SumsByCalls({kept}, gradient, scratch).round_to(kept, kE4m3Format);
 }
 
@@ -98,11 +103,7 @@ void code_fp8_gradient_on_cpu(const at::Tensor& gradient, const at::Tensor& code
 
 void code_fp8_gradient_by_calls(const at::Tensor& gradient, const at::Tensor& codes, const at::Tensor& scales,
                                 const at::Tensor& scratch) {
-  const std::int64_t each = gradient.numel() / scales.numel();
-  for (std::int64_t part = 0; part < scales.numel(); ++part) {
-    const ScaledPart to = as_numbers(codes.narrow(0, part * each, each), part_of_list(scales, part));
-    SumsByCalls({}, gradient.narrow(0, part * each, each), scratch).round_to(to, kE4m3Format);
-  }
+  SumsByCalls(gradient.view({scales.numel(), -1}), scratch).round_to(as_rows(codes, scales), kE4m3Format);
 }
 
 void add_fp8_parts_on_cpu(const ScaledPart& parts, const ScaledPart& kept) {
@@ -124,13 +125,8 @@ void add_fp8_parts_on_cpu(const ScaledPart& parts, const ScaledPart& kept) {
 }
 
 void add_fp8_parts_by_calls(const ScaledPart& parts, const ScaledPart& kept, const at::Tensor& scratch) {
-  const std::int64_t each = kept.numbers.numel();
-  const ScaledPart sum = as_numbers(kept.numbers, kept.scale);
-  std::vector<ScaledPart> added{sum};
-  for (std::int64_t part = 0; part < parts.scale.numel(); ++part) {
-    added.push_back(as_numbers(parts.numbers.narrow(0, part * each, each), part_of_list(parts.scale, part)));
-  }
-  SumsByCalls(std::move(added), {}, scratch).round_to(sum, kE4m3Format);
+  const ScaledRows sum = as_rows(kept.numbers, kept.scale);
+  SumsByCalls({sum, as_rows(parts.numbers, parts.scale)}, {}, scratch).round_to(sum, kE4m3Format);
 }
 
 void sum_fp8_gradients_on_cpu(const Unit& unit, const UnitGradients& all, const UnitGradients& sum) {
@@ -157,12 +153,14 @@ void sum_fp8_gradients_on_cpu(const Unit& unit, const UnitGradients& all, const 
 void sum_fp8_gradients_by_calls(const Unit& unit, const UnitGradients& all, const UnitGradients& sum,
                                 const at::Tensor& scratch) {
   const std::int64_t replicas = all.scales.numel() / unit.fp8_gradients;
+  const at::Tensor codes = all.codes.view(at::kFloat8_e4m3fn).view({replicas, -1}),
+                   scales = all.scales.view({replicas, -1});
   for (std::size_t slot = 0; slot < slots_of(unit); ++slot) {
-    std::vector<ScaledPart> parts;
-    for (std::int64_t replica = 0; replica < replicas; ++replica) {
-      parts.push_back(part_of_replica(unit, slot, replica, all));
-    }
-    SumsByCalls(std::move(parts), {}, scratch).round_to(part_of_replica(unit, slot, 0, sum), kE4m3Format);
+    const UnitParameter& p = unit.parameters[slot];
+    const ScaledRows rows{codes.narrow(1, p.shard_offset, p.shard_elements),
+                          scales.select(1, static_cast<std::int64_t>(slot))};
+    const ScaledPart own = part_of_replica(unit, slot, 0, sum);
+    SumsByCalls({rows}, {}, scratch).round_to({own.numbers.view({1, -1}), own.scale}, kE4m3Format);
   }
 }
 

@@ -12,7 +12,7 @@ namespace vramfit {
 /// codes x scale += gradient, in fp32; the scale is that of the largest sum (scale_of() in
 /// executor/optimizers/tensor_scales.h). All are flat; `codes` are bytes, `scale` is [1] fp32.
 void add_to_fp8_gradient_on_cpu(const at::Tensor& gradient, const at::Tensor& codes, const at::Tensor& scale);
-/// The same numbers by LibTorch's calls, which also run on CPU tensors; they work in `scratch`, Fp8GradientScratch of
+/// The same numbers by LibTorch's calls, which also run on CPU tensors; they work in `scratch`, ScaledScratch of
 /// fp32 numbers, and allocate nothing on GPUs.
 void add_to_fp8_gradient_by_calls(const at::Tensor& gradient, const at::Tensor& codes, const at::Tensor& scale,
                                   const at::Tensor& scratch);

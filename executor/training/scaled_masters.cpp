@@ -81,7 +81,7 @@ void round_scaled_on_cpu(const at::Tensor& numbers, const ScaledPart& to) {
 }
 
 void round_scaled_by_calls(const at::Tensor& numbers, const ScaledPart& to, const at::Tensor& scratch) {
-  SumsByCalls({}, numbers, scratch).round_to(to, kF16Format);
+  SumsByCalls(numbers.view({1, -1}), scratch).round_to({to.numbers.view({1, -1}), to.scale}, kF16Format);
 }
 
 ScaledPart part_of(const ScaledShard& shard, const Unit& unit, std::size_t slot) {

@@ -68,13 +68,21 @@ struct ScaledPart {
   at::Tensor numbers, scale;
 };
 
+/// Such numbers in rows, [rows, elements], and the scale of each row, [rows] fp32; both may be strided.
+struct ScaledRows {
+  at::Tensor numbers, scales;
+};
+
 /// The same by LibTorch's calls over one chunk after the other, which also run on CPU tensors; they work in `scratch`,
-/// Fp8GradientScratch of fp32 numbers, and allocate nothing on GPUs.
+/// ScaledScratch of fp32 numbers, and allocate nothing on GPUs. How many there are hardly grows with the rows.
 class SumsByCalls {
  public:
-  /// Of parts in order, and of plain numbers where there are some.
-  SumsByCalls(std::vector<ScaledPart> parts, at::Tensor added, at::Tensor scratch);
-  void round_to(const ScaledPart& sum, const ScaledFormat& format);
+  /// The sum of all rows, [elements], and of plain numbers where there are some, [elements].
+  SumsByCalls(std::vector<ScaledRows> added, at::Tensor plain, at::Tensor scratch);
+  /// Plain numbers, [rows, elements], each row for itself.
+  SumsByCalls(at::Tensor plain, at::Tensor scratch);
+  /// A row for each, or one for the sum.
+  void round_to(const ScaledRows& rows, const ScaledFormat& format);
 
  private:
   static constexpr std::int64_t kLargest = 0, kLargestOfChunk = 1, kScale = 2;
@@ -82,16 +90,20 @@ class SumsByCalls {
   template <typename Visit>
   void each_chunk(const Visit& visit);
   at::Tensor part(ScratchPart part) const { return scratch_.narrow(0, part.begin, part.elements); }
-  at::Tensor number(std::int64_t place) const { return part(sizes_.numbers()).narrow(0, place, 1); }
-  at::Tensor of_chunk(const at::Tensor& flat) const { return flat.narrow(0, first_, count_); }
-  at::Tensor values() const { return part(sizes_.values()).narrow(0, 0, count_); }
+  at::Tensor numbers(std::int64_t place) const {
+    return part(sizes_.numbers()).narrow(0, place * sizes_.rows, results_);
+  }
+  at::Tensor of_chunk(const at::Tensor& rows) const { return rows.narrow(1, first_, count_); }
+  at::Tensor values() const;
+  at::Tensor results() const { return values().narrow(0, 0, results_).narrow(1, 0, count_); }
   void add_up() const;
   void find_largest() const;
-  void find_scale(const ScaledFormat& format) const;
+  void find_scales(const ScaledFormat& format) const;
 
-  std::vector<ScaledPart> parts_;
-  at::Tensor added_, scratch_;
-  Fp8GradientScratch sizes_;
+  std::vector<ScaledRows> added_;
+  at::Tensor plain_, scratch_;
+  ScaledScratch sizes_;
+  std::int64_t results_ = 1;  // rows that are rounded
   std::int64_t first_ = 0, count_ = 0;
 };
 

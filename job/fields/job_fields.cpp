@@ -274,8 +274,8 @@ constexpr std::array kJobFields{
     JobField{"gradient_dtype", FieldForm::text, "fp8|fp8-sent",
              "Gradients of trained matrices of layers, between reductions: e4m3 with a scale for each; fp8-sent: also "
              "on their way to the rank that keeps them. Default: all gradients as --storage-dtype",
-             get_gradient_dtype, set_gradient_dtype, FieldGroup::precision, HonouredBy::own_runtime,
-             AtResume::must_match, InPlan::optional, Decides::parameters},
+             get_gradient_dtype, set_gradient_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::in_part,
+             InPlan::optional, Decides::parameters},
     JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",
              "Frozen parameters' shards, which are then stored apart from the trainable ones. Default: "
              "--storage-dtype; with --method lora or qlora --compute-dtype",

@@ -32,6 +32,10 @@ struct PhasePeak {
   bool steady = true;  // first step, or steady step
   Bytes requested, allocated, reserved;
   Bytes host = {};  // of buffers in host memory; predictions only
+  struct Sizes {
+    Bytes requested = {}, allocated = {}, reserved = {};
+  };
+  Sizes entered = {};  // what is live when it begins, at most; predictions only
 };
 
 struct RankEstimate {

@@ -196,10 +196,13 @@ void UnitLowering::fill_gathered(const std::vector<Held>& shards, const Held& sc
   if (scratch) operands.emplace_back(&scratch, How::write);
   Bytes bytes = card_bytes(unit_);
   for (const UnitStorage& storage : unit_.storages) bytes += storage.whole_elements * dtype_bytes(unit_.compute);
-  if (in_.device == DeviceKind::cuda) bytes += 2 * unit_.scaled_elements * dtype_bytes(unit_.compute);  // by scales
+  const bool by_calls = in_.device == DeviceKind::cuda;  // which multiply by scales afterwards
+  if (by_calls) bytes += 2 * unit_.scaled_elements * dtype_bytes(unit_.compute);
+  Work work = passes(bytes);
+  if (by_calls) work.launches += unit_.scales;
   Run run = run_of(Kernel::gather_own);
   run.stream = stream;
-  in_.writer.run(run, operands, passes(bytes));
+  in_.writer.run(run, operands, work);
 }
 
 void UnitLowering::wait() {

@@ -176,7 +176,7 @@ class UnitLowering {
   Held codes_of(std::size_t slot, Gradient gradient);
   void start_exchange();
   void add_exchanged();
-  Held fp8_scratch(std::int64_t elements) const;
+  Held fp8_scratch(std::int64_t elements, std::int64_t rows = 1) const;
   void wait_for(int& token);
 
   Run run_of(Kernel kernel, int parameter = -1) const {

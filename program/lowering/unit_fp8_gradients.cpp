@@ -17,10 +17,10 @@ void UnitLowering::make_gradient_codes() {
   in_.writer.run(run_of(Kernel::zero), {{&gradient_codes_, How::write}, {&gradient_scales_, How::write}});
 }
 
-Held UnitLowering::fp8_scratch(std::int64_t elements) const {
+Held UnitLowering::fp8_scratch(std::int64_t elements, std::int64_t rows) const {
   if (in_.device == DeviceKind::cpu) return {};
   return in_.writer.allocate(
-      buffer(Fp8GradientScratch{elements}.size(), Dtype::f32, Category::temporaries, "scratch for fp8 gradients"));
+      buffer(ScaledScratch{elements, rows}.size(), Dtype::f32, Category::temporaries, "scratch for fp8 gradients"));
 }
 
 void UnitLowering::add_fp8_rows(std::size_t slot, const Held& gradient, Dtype dtype) {
@@ -48,13 +48,14 @@ Held UnitLowering::codes_of(std::size_t slot, Gradient gradient) {
     writer.run(run_of(Kernel::zero), {{&sent_scales_, How::write}});
   }
   Held codes = writer.allocate(buffer_of(p, Dtype::u8, Category::communication, "fp8 gradient to send"));
-  const Held scratch = fp8_scratch(p.shard_elements);
-  writer.run(run_of(Kernel::code_fp8, p.parameter),
-             {{&gradient.held, How::read},
-              {&codes, How::write},
-              Writer::viewed(sent_scales_, How::write, views_.sent_scales[slot]),
-              {&scratch, How::write}},
-             work_of_fp8_coding(p.shard_elements, in_.layout.shards, gradient.dtype, in_.device));
+  const Held scratch = fp8_scratch(p.shard_elements, in_.layout.shards);
+  writer.run(
+      run_of(Kernel::code_fp8, p.parameter),
+      {{&gradient.held, How::read},
+       {&codes, How::write},
+       Writer::viewed(sent_scales_, How::write, views_.sent_scales[slot]),
+       {&scratch, How::write}},
+      work_of_scaled_rounding(p.shard_elements, in_.layout.shards, {gradient.dtype, Dtype::f8_e4m3}, in_.device));
   return codes;
 }
 
@@ -92,7 +93,7 @@ void UnitLowering::add_exchanged() {
     auto& [slot, codes] = sent_[i];
     codes.reset();
     const UnitParameter& p = unit_.parameters[slot];
-    const Held scratch = fp8_scratch(p.shard_elements);
+    const Held scratch = fp8_scratch(p.shard_elements, in_.layout.shards + 1);
     in_.writer.run(run_of(Kernel::add_fp8_parts, p.parameter),
                    {{&received_[i], How::read},
                     Writer::viewed(received_scales_, How::read, views_.sent_scales[slot]),
@@ -138,7 +139,7 @@ void UnitLowering::finish_fp8_sum() {
   for (const UnitParameter& p : unit_.parameters) {
     if (p.has_fp8_gradient) longest = std::max(longest, p.shard_elements);
   }
-  const Held scratch = fp8_scratch(longest);
+  const Held scratch = fp8_scratch(longest, in_.replicas);
   in_.writer.run(run_of(Kernel::sum_fp8),
                  {{&codes_of_replicas_, How::read},
                   {&scales_of_replicas_, How::read},

@@ -267,11 +267,17 @@ class Check {
     return run.kernel == Kernel::update && place.code.accesses[run.accesses.first].how != How::read;
   }
 
+  static bool reads_parameters(Kernel kernel) {
+    return kernel == Kernel::forward || kernel == Kernel::backward || kernel == Kernel::gather_own ||
+           kernel == Kernel::read_scaled;
+  }
+
   /// A step updates parameters once, when nothing of it reads them any more.
   void require_once(const Run& run, const Access& access, const Place& place) {
-    const bool is_pass = run.kernel == Kernel::forward || run.kernel == Kernel::backward;
-    const bool updates = is_update(run, place) && access.how == How::add;
-    if (!is_pass && !updates && run.kernel != Kernel::gather_own) return;
+    // Those with scales are written when the numbers that were updated for them are rounded.
+    const bool updates = (is_update(run, place) && access.how == How::add) ||
+                         (run.kernel == Kernel::round_scaled && access.how != How::read);
+    if (!updates && !reads_parameters(run.kernel)) return;
     if (place.buffer(access.buffer).category != Category::parameters) return;
     bool& is_updated = buffers_[at(place.number(access.buffer))].is_updated;
     if (is_updated) fail(access.buffer, place, updates ? "updates" : "reads", "which this step has updated");

@@ -123,13 +123,13 @@ void require_own(const Job& job, const Cluster& cluster) {
         "--compile on with --runtime vramfit (its kernels are fused; leave it out, or choose a PyTorch runtime)");
   }
   require_precision(job);
+  require_scaled_masters(job);
   require_optimizer(job, cluster);
   require_quantization(job);
   require_dora(job);
   require_offload(job);
   require_optimizer_in_backward(job);
   require_fp8_gradients(job);
-  require_scaled_masters(job);
   require_gpus_for_own_kernels(job, cluster);
   const bool any_device = job.attention == Attention::automatic || job.attention == Attention::math;
   if (cluster.is_cpu() && !any_device) refuse_field(job, "attention");

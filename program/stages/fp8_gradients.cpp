@@ -1,5 +1,6 @@
 #include "program/stages/fp8_gradients.h"
 
+#include <bit>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -12,46 +13,59 @@
 
 namespace vramfit {
 
+namespace {
+
+// What LibTorch's calls do with a chunk to find its largest number and to round it, once its values are there.
+constexpr std::int64_t kOnce = 8, kOfRounding = 6;  // launches
+constexpr double kFp32OfRounding = 24;              // bytes of an element
+// To make values of codes, twice: to numbers, and multiplied by their scales; to add one row to another one, twice.
+constexpr double kFp32OfCodes = 24, kFp32OfRow = 24;
+
+/// Rows are added up by halves.
+std::int64_t additions(std::int64_t rows) {
+  return static_cast<std::int64_t>(std::bit_width(static_cast<std::uint64_t>(rows - 1)));
+}
+
+}  // namespace
+
 Work work_of_fp8_addition(std::int64_t elements, Dtype dtype, DeviceKind device) {
   const Bytes read_twice = elements * (2 * dtype_bytes(dtype) + 2 * dtype_bytes(Dtype::f8_e4m3));
   const Bytes codes = elements * dtype_bytes(Dtype::f8_e4m3);
   if (device == DeviceKind::cpu) return {.launches = 2, .bytes = static_cast<double>((read_twice + codes).n)};
-  constexpr std::int64_t kOnce = 7, kOfChunk = 12;  // launches
-  constexpr Bytes kFp32{64};                        // that LibTorch's calls move of an element between them
-  return {.launches = kOnce + kOfChunk * ceil_div(elements, kBlockStatesChunk),
-          .bytes = static_cast<double>((read_twice + codes + elements * kFp32).n)};
+  constexpr double kAdded = 16;  // read and written, twice
+  return {.launches = kOnce + ScaledScratch{elements}.chunks() * (kOfRounding + 6),
+          .bytes = static_cast<double>((read_twice + codes).n) +
+                   static_cast<double>(elements) * (kFp32OfCodes + kAdded + kFp32OfRounding)};
 }
 
-Work work_of_fp8_coding(std::int64_t elements, std::int64_t shards, Dtype dtype, DeviceKind device) {
-  const Bytes moved = 2 * dtype_bytes(dtype) + dtype_bytes(Dtype::f8_e4m3);
-  const std::int64_t whole = checked_mul(elements, shards);
-  if (device == DeviceKind::cpu) return {.launches = 2 * shards, .bytes = static_cast<double>((whole * moved).n)};
-  constexpr std::int64_t kOnce = 7, kOfChunk = 9;  // launches
-  constexpr Bytes kFp32{32};                       // that LibTorch's calls move of an element between them
-  return {.launches = shards * (kOnce + kOfChunk * ceil_div(elements, kBlockStatesChunk)),
-          .bytes = static_cast<double>((whole * (moved + kFp32)).n)};
+Work work_of_scaled_rounding(std::int64_t elements, std::int64_t rows, ScaledDtypes dtypes, DeviceKind device) {
+  const Bytes moved = 2 * dtype_bytes(dtypes.from) + dtype_bytes(dtypes.to);
+  const auto whole = static_cast<double>((checked_mul(elements, rows) * moved).n);
+  if (device == DeviceKind::cpu) return {.launches = 2 * rows, .bytes = whole};
+  constexpr double kCopied = 8;
+  return {.launches = kOnce + ScaledScratch{elements, rows}.chunks() * (kOfRounding + 2),
+          .bytes = whole + static_cast<double>(elements * rows) * (kCopied + kFp32OfRounding)};
 }
 
 Work work_of_fp8_parts(std::int64_t elements, std::int64_t shards, DeviceKind device) {
-  const auto added = static_cast<double>(shards), numbers = static_cast<double>(elements);
-  const double codes = 2 * (added + 1) + 1;
+  const std::int64_t rows = shards + 1;  // with what is there
+  const auto added = static_cast<double>(rows), numbers = static_cast<double>(elements);
+  const double codes = 2 * added + 1;
   if (device == DeviceKind::cpu) return {.launches = 2, .bytes = numbers * codes};
-  constexpr std::int64_t kOnce = 7, kOfChunk = 12, kOfPart = 6;
-  constexpr double kFp32 = 36, kFp32OfPart = 48;
-  return {.launches = kOnce + ceil_div(elements, kBlockStatesChunk) * (kOfChunk + kOfPart * shards),
-          .bytes = numbers * (codes + kFp32 + kFp32OfPart * added)};
+  return {.launches = kOnce + ScaledScratch{elements, rows}.chunks() * (kOfRounding + 8 + 2 * additions(rows)),
+          .bytes = numbers * (codes + kFp32OfCodes * added + kFp32OfRow * (added - 1) + kFp32OfRounding)};
 }
 
 Work work_of_fp8_sum(const Unit& unit, std::int64_t replicas, DeviceKind device) {
-  const double elements = static_cast<double>(unit.fp8_gradient_elements),
-               codes = 2 * static_cast<double>(replicas) + 1;
+  const double elements = static_cast<double>(unit.fp8_gradient_elements), rows = static_cast<double>(replicas),
+               codes = 2 * rows + 1;
   if (device == DeviceKind::cpu) return {.launches = 2 * unit.fp8_gradients, .bytes = elements * codes};
-  // Of each replica's codes: to numbers, scaled, added; of the sums as of an addition.
-  constexpr std::int64_t kOnce = 7, kOfChunk = 6, kOfReplica = 6;
-  constexpr double kFp32 = 36, kFp32OfReplica = 48;
-  const std::int64_t chunks = unit.fp8_gradients + unit.fp8_gradient_elements / kBlockStatesChunk;
-  return {.launches = kOnce * unit.fp8_gradients + chunks * (kOfChunk + kOfReplica * replicas),
-          .bytes = elements * (codes + kFp32 + kFp32OfReplica * static_cast<double>(replicas - 1))};
+  std::int64_t chunks = 0;
+  for (const UnitParameter& p : unit.parameters) {
+    if (p.has_fp8_gradient) chunks += ScaledScratch{p.shard_elements, replicas}.chunks();
+  }
+  return {.launches = kOnce * unit.fp8_gradients + chunks * (kOfRounding + 4 + 2 * additions(replicas)),
+          .bytes = elements * (codes + kFp32OfCodes * rows + kFp32OfRow * (rows - 1) + kFp32OfRounding)};
 }
 
 Work work_of_fp8_reading(const Unit& unit, DeviceKind device) {

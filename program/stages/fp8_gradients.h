@@ -12,25 +12,32 @@
 
 namespace vramfit {
 
-/// The scratch of LibTorch's calls that add up a gradient of so many elements, in fp32 numbers: a chunk of its values,
-/// one of a replica's, their largest ones, and what a scale is made of.
-struct Fp8GradientScratch {
-  static constexpr std::int64_t kNumbers = 4;
-  std::int64_t elements = 0;
+/// The scratch of LibTorch's calls that round numbers with a scale, or rows of so many elements, or add up such rows
+/// first; in fp32 numbers: a chunk of their values, row by row, the largest of these, and what scales are made of.
+struct ScaledScratch {
+  static constexpr std::int64_t kNumbers = 3;  // for each row
+  std::int64_t elements = 0, rows = 1;
 
-  std::int64_t chunk() const { return std::min(ceil_div(elements, kMaximaOf) * kMaximaOf, kBlockStatesChunk); }
-  ScratchPart values() const { return {0, chunk()}; }
-  ScratchPart of_replica() const { return {chunk(), chunk()}; }
-  ScratchPart maxima() const { return {2 * chunk(), chunk() / kMaximaOf}; }
-  ScratchPart numbers() const { return {maxima().begin + maxima().elements, kNumbers}; }
-  std::int64_t size() const { return numbers().begin + kNumbers; }
+  /// Elements of a row that a chunk has.
+  std::int64_t width() const {
+    const std::int64_t most = std::max<std::int64_t>(kBlockStatesChunk / rows / kMaximaOf, 1) * kMaximaOf;
+    return std::min(ceil_div(elements, kMaximaOf) * kMaximaOf, most);
+  }
+  std::int64_t chunks() const { return ceil_div(elements, width()); }
+  ScratchPart values() const { return {0, checked_mul(rows, width())}; }
+  ScratchPart maxima() const { return {values().elements, values().elements / kMaximaOf}; }
+  ScratchPart numbers() const { return {maxima().begin + maxima().elements, rows * kNumbers}; }
+  std::int64_t size() const { return numbers().begin + numbers().elements; }
 };
 
 /// Of adding a gradient of `dtype` to codes: once to find the largest sum, once to round all of them.
 Work work_of_fp8_addition(std::int64_t elements, Dtype dtype, DeviceKind device);
-/// Of making codes of a whole gradient of `dtype`, `shards` parts of `elements` each; and of adding all ranks' codes of
-/// a part to those that are there.
-Work work_of_fp8_coding(std::int64_t elements, std::int64_t shards, Dtype dtype, DeviceKind device);
+struct ScaledDtypes {
+  Dtype from, to;
+};
+/// Of rounding `rows` rows of `elements` each with a scale for each row: a gradient that is sent, or a master.
+Work work_of_scaled_rounding(std::int64_t elements, std::int64_t rows, ScaledDtypes dtypes, DeviceKind device);
+/// Of adding all ranks' codes of a part to those that are there.
 Work work_of_fp8_parts(std::int64_t elements, std::int64_t shards, DeviceKind device);
 /// Of the sum of all replicas' codes.
 Work work_of_fp8_sum(const Unit& unit, std::int64_t replicas, DeviceKind device);

@@ -7,6 +7,7 @@
 
 #include "base/conflict.h"
 #include "job/fields/job_fields.h"
+#include "program/optimizers/optimizers.h"
 #include "program/stages/adapters.h"
 #include "program/stages/fp8_gradients.h"
 #include "program/stages/offload.h"
@@ -18,7 +19,7 @@ std::int64_t scaled_scratch(const Unit& unit) {
   for (const UnitParameter& p : unit.parameters) {
     if (p.is_scaled) longest = std::max(longest, p.shard_elements);
   }
-  return Fp8GradientScratch{longest}.size();
+  return ScaledScratch{longest}.size();
 }
 
 namespace {
@@ -38,17 +39,14 @@ Work work_of_scaled_reading(const Unit& unit, DeviceKind device) {
 }
 
 Work work_of_scaled_rounding(const Unit& unit, DeviceKind device) {
-  const std::int64_t others = trained_beside_scaled(unit) > 0 ? 1 : 0;
-  const Bytes read_twice = 2 * dtype_bytes(unit.gradient), written = dtype_bytes(Dtype::f16);
-  if (device == DeviceKind::cpu) {
-    const Bytes bytes = unit.scaled_elements * (read_twice + written) + copied(unit);
-    return {.launches = 2 * unit.scales + others, .bytes = static_cast<double>(bytes.n)};
+  Work work{.launches = trained_beside_scaled(unit) > 0 ? 1 : 0, .bytes = static_cast<double>(copied(unit).n)};
+  for (const UnitParameter& p : unit.parameters) {
+    if (!p.is_scaled) continue;
+    const Work one = work_of_scaled_rounding(p.shard_elements, 1, {unit.gradient, Dtype::f16}, device);
+    work.launches += one.launches;
+    work.bytes += one.bytes;
   }
-  constexpr std::int64_t kOnce = 7, kOfChunk = 9;  // launches
-  constexpr Bytes kFp32{32};                       // that LibTorch's calls move of an element between them
-  const std::int64_t chunks = unit.scales + unit.scaled_elements / kBlockStatesChunk;
-  const Bytes bytes = unit.scaled_elements * (read_twice + written + kFp32) + copied(unit);
-  return {.launches = kOnce * unit.scales + kOfChunk * chunks + others, .bytes = static_cast<double>(bytes.n)};
+  return work;
 }
 
 void require_scaled_masters(const Job& job) {
@@ -57,6 +55,9 @@ void require_scaled_masters(const Job& job) {
     const JobField& row = job_field_named(field);
     throw Excluded(fmt::format("--master-dtype fp16 with {} {} ({})", flag_of(row), row.get(job), why));
   };
+  if (optimizer_named(job.optimizer).rounds_randomly) {
+    refuse("optimizer", "it rounds parameters stored in bf16; use adamw");
+  }
   if (job.precision.storage != Dtype::f32) {
     refuse("storage_dtype", "an update works on fp32 numbers that are made of the masters; use --storage-dtype fp32");
   }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
+#include "job/fields/job_fields.h"
 #include "job/glob.h"
 #include "program/ops/op_row.h"
 #include "program/stages/adapters.h"
@@ -197,8 +198,8 @@ void keep_matrices_in_few_bits(const Graph& graph, const Job& job, std::vector<H
     });
   }
   if (job.gradient_dtype) {
-    change_trained_matrices(graph, held, "--gradient-dtype fp8",
-                            [](HeldParameter& weight) { weight.has_fp8_gradient = true; });
+    const std::string flag = "--gradient-dtype " + job_field_named("gradient_dtype").get(job);
+    change_trained_matrices(graph, held, flag, [](HeldParameter& weight) { weight.has_fp8_gradient = true; });
   }
 }
 

@@ -43,7 +43,8 @@ inline std::int64_t own_rows(const UnitParameter& p, std::int64_t shard) {
   return std::clamp<std::int64_t>(p.rows - p.rows_per_rank * shard, 0, p.rows_per_rank);
 }
 
-/// What a rank holds of a unit's parameters of one dtype or format: one flat tensor, trainable parameters first.
+/// What a rank holds of a unit's parameters of one dtype or format: one flat tensor, trainable parameters first. Of
+/// numbers that have scales, these are a tensor of their own.
 struct UnitStorage {
   Dtype dtype = Dtype::f32;
   const Quantization* quantization = nullptr;
@@ -59,13 +60,12 @@ inline const Quantization* codes_format(const UnitParameter& p) {
 }
 
 /// A unit's shard is a storage for each dtype and format that its parameters have. All trainable ones are in the first
-/// storage; gradients and optimizer states are flat tensors over that prefix of it. Gradients that are kept in FP8 come
-/// first there: codes of one byte in a tensor of their own, each at its parameter's offset, and the gradient shard has
-/// the others.
-/// Trained matrices that have scales are the first storage by themselves, and the other trained parameters begin the
-/// second one; offsets among gradients and states go on from the one to the other.
-/// Where trained matrices are codes on the card, that storage is in host memory and has nothing else; the card has
-/// their codes in a tensor of bytes, and the rest of the storage as it is.
+/// storage, but for masters that have scales (below); gradients and states are flat tensors over what is trained.
+/// Gradients that are kept in FP8 come first there: codes of one byte in a tensor of their own, each at its parameter's
+/// offset, and the gradient shard has the others. Trained matrices that have scales are the first storage by
+/// themselves, and the other trained parameters begin the second one; offsets among gradients and states go on from the
+/// one to the other. Where trained matrices are codes on the card, that storage is in host memory and has nothing else;
+/// the card has their codes in a tensor of bytes, and the rest of the storage as it is.
 struct Unit {
   std::string name;  // "layers.3", "embed", "head", "root", or a module's: "model.layers.3.mlp"
   std::vector<UnitParameter> parameters;
@@ -77,7 +77,8 @@ struct Unit {
   Dtype reduce = Dtype::f32;           // dtype of the sum over ranks
   Dtype gradient = Dtype::f32;         // of the gradient shard: that of trainable parameters, as the optimizer requires
   std::int64_t gathered_elements = 0;  // of compute dtype
-  std::int64_t trainable_elements = 0;     // of the first storage: the prefix that has gradients and states
+  std::int64_t trainable_elements = 0;     // those that have gradients and states: the first storage's prefix, or all
+                                           // of it and the second one's prefix where it has scales
   std::int64_t fp8_gradient_elements = 0;  // the prefix of those whose gradients are kept in FP8
   std::int64_t fp8_gradients = 0;          // how many parameters these are, the unit's first ones
   bool sends_fp8_gradients = false;        // those, to the ranks that keep them

@@ -202,6 +202,17 @@ TEST_CASE("a schedule that counts clipping itself has one clip phase a step") {
   CHECK(std::ranges::count(e.ranks[0].phases, Phase::clip, &PhasePeak::phase) == 2);
 }
 
+TEST_CASE("what NCCL takes for exchanges of gradients is said to be left out") {
+  const auto says = [](const char* cluster, const char* dtype) {
+    const Estimate e = estimate_of(testing::small_llama(), cluster, {{"gradient_dtype", dtype}});
+    REQUIRE_MESSAGE(e.ranks.size() == 1, e.why);
+    return mentions(e.assumptions, "without what NCCL allocates when ranks first exchange FP8 gradients");
+  };
+  CHECK(says("2xH100-80GB", "fp8-sent"));
+  CHECK_FALSE(says("2xH100-80GB", "fp8"));
+  CHECK_FALSE(says("2xcpu-4GiB", "fp8-sent"));
+}
+
 TEST_CASE("rank 0 that reads for all has an entry of its own, which differs while it loads") {
   // On CPU ranks, as no library's workspace, made later, is larger than what was staged.
   const Estimate e = estimate_of(testing::llama_8b(), "8xcpu-64GiB", {{"load", "rank0"}});

@@ -173,7 +173,12 @@ TEST_CASE("what needs gradients in another form is refused by name, with what wo
   CHECK(names(refusal_of("sharding=no-shard gradient_dtype=fp8-sent", ""),
               "--gradient-dtype fp8-sent with --sharding no-shard"));
   CHECK(refusal_of("sharding=hybrid-shard gradient_dtype=fp8-sent", "").empty());
-  CHECK(names(refusal_of("runtime=pytorch-fsdp2 modeling=torchtitan"), "--gradient-dtype fp8"));
+  for (const std::string dtype : {"fp8", "fp8-sent"}) {
+    CHECK(names(refusal_of("runtime=pytorch-fsdp2 modeling=torchtitan gradient_dtype=" + dtype, ""),
+                "--gradient-dtype " + dtype + " with --runtime pytorch-fsdp2 (--stack vramfit has it)"));
+    CHECK(names(refusal_of("freeze=layers:0-1 gradient_dtype=" + dtype, ""),
+                "--gradient-dtype " + dtype + ": no matrix of a layer is trained"));
+  }
 }
 
 }  // namespace vramfit

@@ -59,6 +59,16 @@ std::string refusal_of(const std::string& settings) {
 
 bool names(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
+/// Where a kernel runs last, of this unit or of any (-1).
+std::size_t last_run(const program::Program& program, program::Kernel kernel, int unit = -1) {
+  for (std::size_t i = program.main.instructions.size(); i-- > 0;) {
+    const auto* run = std::get_if<program::Run>(&program.main.instructions[i]);
+    if (run != nullptr && run->kernel == kernel && (unit < 0 || run->unit == unit)) return i;
+  }
+  FAIL("no such run");
+  return 0;
+}
+
 }  // namespace
 
 TEST_CASE("shards of a layer's matrices take two bytes and their scales four, those of norms what they took") {
@@ -128,6 +138,24 @@ TEST_CASE("a program allocates numbers to update unit by unit, and keeps no fp32
   }
 }
 
+TEST_CASE("masters that are read or updated after a step's update are found") {
+  const program::Program sound = program_of(job_of(std::string("llama/2 1x2 cpu:1:1 precision=bf16-mixed") + kScaled));
+  CHECK(program::fault_of(sound) == std::nullopt);
+  const program::Instruction update = sound.main.instructions[last_run(sound, program::Kernel::round_scaled)];
+  for (const program::Kernel kernel :
+       {program::Kernel::gather_own, program::Kernel::read_scaled, program::Kernel::round_scaled}) {
+    CAPTURE(static_cast<int>(kernel));
+    program::Program spoiled = sound;
+    program::Instruction late = sound.main.instructions[last_run(sound, kernel, std::get<program::Run>(update).unit)];
+    const auto at = static_cast<std::ptrdiff_t>(last_run(sound, program::Kernel::round_scaled));
+    spoiled.main.instructions.insert(spoiled.main.instructions.begin() + at + 1, std::move(late));
+    for (program::Section& section : spoiled.sections) {
+      for (std::size_t* end : {&section.begin, &section.end}) *end += *end > static_cast<std::size_t>(at) ? 1 : 0;
+    }
+    CHECK(names(program::fault_of(spoiled).value_or(""), "which this step has updated"));
+  }
+}
+
 TEST_CASE("what needs parameters in another form is refused by name, with what would answer") {
   CHECK(refusal_of("").empty());
   CHECK(refusal_of("sharding=shard-grad-op offload=activations gradient_mask=keep:0.5").empty());
@@ -137,7 +165,9 @@ TEST_CASE("what needs parameters in another form is refused by name, with what w
   CHECK(names(refusal_of("load=rank0"), "--master-dtype fp16 with --load rank0 ("));
   CHECK(names(refusal_of("method=lora"), "--master-dtype fp16 with --method lora (adapters alone are trained"));
   CHECK(names(refusal_of("freeze=layers:0-1"), "--master-dtype fp16: no matrix of a layer is trained"));
-  CHECK(names(refusal_of("runtime=pytorch-fsdp2 modeling=torchtitan"), "--master-dtype fp16"));
+  CHECK(names(refusal_of("optimizer=adamw-stochastic"), "--master-dtype fp16 with --optimizer adamw-stochastic"));
+  CHECK(names(refusal_of("runtime=pytorch-fsdp2 modeling=torchtitan"),
+              "--master-dtype fp16 with --runtime pytorch-fsdp2 (--stack vramfit has it)"));
 }
 
 }  // namespace vramfit

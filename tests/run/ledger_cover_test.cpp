@@ -7,12 +7,16 @@
 #include <set>
 #include <sstream>
 
+#include "estimator/rank_estimate.h"
 #include "executor/data/data.h"
+#include "model_specs/config.h"
 #include "program/ledger/ledger_diff.h"
 #include "program/readers/count.h"
 #include "program/readers/host_bytes.h"
+#include "program/stages/adapters.h"
 #include "tests/run/cover.h"
 #include "tests/run/vramfit_run.h"
+#include "tests/support/paths.h"
 #include "tests/support/shard.h"
 
 namespace vramfit::testing {
@@ -124,6 +128,31 @@ TEST_CASE("both kinds of save, and resuming, allocate on the device and on the h
   coded.flags.insert(coded.flags.end(), {"--method", "qlora", "--lora-rank", "3", "--optimizer", "adamw-fp8"});
   check_saving(whole, {"--save-full", full}, saved);
   check_saving(coded, {}, directory.path().string() + "/codes");
+}
+
+TEST_CASE("the peaks of phases are those that were predicted, where an update works on copies of masters") {
+  if (!is_mine(0)) return;
+  for (const std::string dtype : {"fp32", "fp16"}) {
+    CAPTURE(dtype);
+    CoverJob job{"llama", 2, {"--sharding", "full-shard"}};
+    if (dtype == "fp16") job.flags.insert(job.flags.end(), {"--master-dtype", dtype, "--gradient-dtype", "fp8"});
+    const FinishedRun run = run_vramfit(job, {"--steps", "2"});
+    REQUIRE_MESSAGE(run.exit_code == 0, run.errors);
+    const RunRecord record = run.record();
+    const Graph graph = training_graph(parse_config(read_text(model_path(run.family)), run.family), record.job);
+    const RankEstimate predicted =
+        estimate_program(program_as_run(run, 0), graph, record.job, record.cluster, {.run = record.effects.value()});
+    std::size_t compared = 0;
+    for (const PhasePeak& was : record.ranks.front().memory.phases) {
+      CAPTURE(phase_name(was.phase));
+      const auto said = std::ranges::find_if(
+          predicted.phases, [&](const PhasePeak& p) { return p.phase == was.phase && p.steady == was.steady; });
+      if (said == predicted.phases.end()) continue;
+      CHECK(said->requested == was.requested);
+      ++compared;
+    }
+    CHECK(compared >= 6);
+  }
 }
 
 }  // namespace vramfit::testing

@@ -86,6 +86,18 @@ class Resume(unittest.TestCase):
                     self.assertEqual(rest.code, 0, rest.errors)
                     self.assertLess(relative(rest.losses, whole.losses[2:]), most)
 
+    def test_gradients_that_were_sent_in_fp8_go_on_where_nothing_is_sent(self):
+        place = Workplace("llama")
+        whole, saved = self.interrupted(place, 2, ("--gradient-dtype", "fp8-sent", "--sharding", "full-shard"))
+        for ranks, job in [(2, ("--gradient-dtype", "fp8-sent", "--sharding", "full-shard")), (2, ("--gradient-dtype", "fp8", "--sharding", "full-shard")), (1, ("--gradient-dtype", "fp8"))]:
+            with self.subTest(ranks=ranks, job=job):
+                rest = place.run("--resume", saved, ranks=ranks, job=job)
+                self.assertEqual(rest.code, 0, rest.errors)
+                self.assertLess(relative(rest.losses, whole.losses[2:]), 1e-2)
+        other = place.run("--resume", saved, ranks=1)
+        self.assertEqual(other.code, 2, other.errors)
+        self.assertIn("--gradient-dtype is fp8 there", other.errors)
+
     def test_states_in_blocks_need_as_many_shards_as_in_the_run_that_saved(self):
         place = Workplace("llama")
         job = ("--optimizer", "adamw-8bit", "--sharding", "full-shard")

@@ -87,4 +87,20 @@ TEST_CASE("passes over memory take a start each, and casts have a share of their
   CHECK(card.seconds({.launches = 0, .bytes = 0}) == 0);
 }
 
+TEST_CASE("an exchange sends what is for other nodes by each member's own rail, where a ring uses all members'") {
+  using program::Collective;
+  OneCard card;
+  const auto seconds = [&](Collective collective, std::int64_t nodes, std::int64_t members, std::int64_t stride) {
+    const Cluster cluster = testing::unit_cluster(nodes, 8);  // a rail moves 0.25 bytes a second
+    const program::Start start{.collective = collective, .accesses = {}, .bytes = Bytes{32}};
+    return Rates(cluster, card.efficiency).seconds(start, {.members = members, .stride = stride});
+  };
+  CHECK(seconds(Collective::all_to_all, 4, 32, 1) == doctest::Approx(24 / 0.25));  // 24 of its 32 parts
+  CHECK(seconds(Collective::reduce_scatter, 4, 32, 1) == doctest::Approx(31));     // at 8 rails, more than the link
+  CHECK(seconds(Collective::all_to_all, 4, 4, 8) == doctest::Approx(24 / 0.25));   // one member on each node
+  CHECK(seconds(Collective::reduce_scatter, 4, 4, 8) == doctest::Approx(24 / 0.25));
+  CHECK(seconds(Collective::all_to_all, 1, 8, 1) == doctest::Approx(28));
+  CHECK(seconds(Collective::reduce_scatter, 1, 8, 1) == doctest::Approx(28));
+}
+
 }  // namespace vramfit

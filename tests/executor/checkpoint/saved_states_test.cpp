@@ -3,7 +3,10 @@
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <filesystem>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -37,7 +40,8 @@ std::string file_of(const std::vector<Rows>& slices) {
   return safetensors_header(entries, false) + data;
 }
 
-SavedStates opened(const TemporaryDirectory& directory, const std::vector<std::string>& files) {
+SavedStates opened(const TemporaryDirectory& directory, const std::vector<std::string>& files,
+                   const std::vector<bool>& is_scaled = {}) {
   Manifest manifest;
   for (std::size_t rank = 0; rank < files.size(); ++rank) {
     directory.write(rank_file(rank), files[rank]);
@@ -45,7 +49,7 @@ SavedStates opened(const TemporaryDirectory& directory, const std::vector<std::s
   }
   Graph graph;
   graph.parameters = {kMatrix};
-  return {directory.path().string(), manifest, graph};
+  return {directory.path().string(), manifest, graph, is_scaled};
 }
 
 TEST_CASE("rows written by three ranks are read by any other number of ranks") {
@@ -111,6 +115,45 @@ TEST_CASE("codes that can't be a parameter's are refused before any is read") {
   for (std::size_t i = 0; i < wrong.size(); ++i) {
     CAPTURE(i);
     CHECK_THROWS_AS(opened(directory, wrong[i]), DamagedCheckpoint);
+  }
+}
+
+/// A rank's file: the matrix in fp16, all ones, and its scale.
+std::string scaled_of(std::int64_t first, std::int64_t rows, std::optional<float> scale, Dtype dtype = Dtype::f16,
+                      std::vector<std::int64_t> scale_shape = {1}) {
+  std::vector<HeaderEntry> entries{{slice_name(kParameterKind, "matrix", first), dtype, {rows, 3}}};
+  std::string data;
+  for (std::int64_t i = 0; i < rows * 3; ++i) {
+    data += dtype == Dtype::f16 ? std::string("\x00\x3c", 2) : std::string("\x00\x00\x80\x3f", 4);
+  }
+  if (scale) {
+    data.append(reinterpret_cast<const char*>(&*scale), sizeof *scale);
+    entries.push_back({slice_name(kScaleKind, "matrix", first), Dtype::f32, std::move(scale_shape)});
+  }
+  return safetensors_header(entries, false) + data;
+}
+
+TEST_CASE("scales are there for each slice of a master, powers of two, and nowhere else") {
+  const TemporaryDirectory directory;
+  SavedStates states = opened(directory, {scaled_of(0, 4, 0.5F), scaled_of(4, 3, 0x1p-126F)}, {true});
+  at::Tensor into = at::zeros({9});
+  states.read_rows(kMatrix, 2, 3, into);
+  CHECK(into.equal(at::cat({at::full({6}, 0.5), at::full({3}, 0x1p-126)})));
+  for (const float scale : {0.0F, -1.0F, 3.0F, 0x1p-127F, std::numeric_limits<float>::infinity(), std::nanf("")}) {
+    CAPTURE(scale);
+    CHECK_THROWS_AS(opened(directory, {scaled_of(0, 4, 0.5F), scaled_of(4, 3, scale)}, {true}), DamagedCheckpoint);
+  }
+  const std::vector<std::vector<std::string>> wrong{{scaled_of(0, 7, std::nullopt)},
+                                                    {scaled_of(0, 4, 0.5F), scaled_of(4, 3, std::nullopt)},
+                                                    {scaled_of(0, 7, 0.5F, Dtype::f32)},
+                                                    {scaled_of(0, 7, 0.5F, Dtype::f16, {1, 1})}};
+  for (std::size_t i = 0; i < wrong.size(); ++i) {
+    CAPTURE(i);
+    CHECK_THROWS_AS(opened(directory, wrong[i], {true}), DamagedCheckpoint);
+  }
+  for (const Dtype dtype : {Dtype::f16, Dtype::f32}) {
+    CHECK_THROWS_WITH_AS(opened(directory, {scaled_of(0, 7, 0.5F, dtype)}), doctest::Contains("has a scale"),
+                         DamagedCheckpoint);
   }
 }
 

@@ -31,7 +31,7 @@ at::Tensor rounded(const at::Tensor& sum) {
 void add(Kept& kept, const at::Tensor& gradient, bool by_calls) {
   if (!by_calls) return add_to_fp8_gradient_on_cpu(gradient, kept.codes, kept.scale);
   // What it works in holds anything.
-  const at::Tensor scratch = at::full({Fp8GradientScratch{gradient.numel()}.size()}, std::nan(""), at::kFloat);
+  const at::Tensor scratch = at::full({ScaledScratch{gradient.numel()}.size()}, std::nan(""), at::kFloat);
   add_to_fp8_gradient_by_calls(gradient, kept.codes, kept.scale, scratch);
 }
 
@@ -82,29 +82,40 @@ TEST_CASE("each addition is rounded once, with the scale of the largest sum") {
   }
 }
 
-TEST_CASE("parts for each rank have a scale of their own, and those of all ranks are added and rounded once") {
-  constexpr std::int64_t kEach = 700, kRanks = 3;
+namespace {
+
+void check_parts(std::int64_t each, std::int64_t ranks) {
+  CAPTURE(each);
+  CAPTURE(ranks);
   at::manual_seed(3);
-  const at::Tensor gradient = random(kEach * kRanks), list = at::zeros({kRanks, 2});
+  const at::Tensor gradient = random(each * ranks), list = at::zeros({ranks, 2});
   const at::Tensor scales = list.narrow(1, 1, 1);
   at::Tensor sum;
   for (const bool by_calls : {false, true}) {
-    const at::Tensor scratch = at::full({Fp8GradientScratch{kEach}.size()}, std::nan(""), at::kFloat);
-    const at::Tensor codes = at::zeros({kEach * kRanks}, at::kByte);
+    const at::Tensor scratch = at::full({ScaledScratch{each, ranks + 1}.size()}, std::nan(""), at::kFloat);
+    const at::Tensor codes = at::zeros({each * ranks}, at::kByte);
     by_calls ? code_fp8_gradient_by_calls(gradient, codes, scales, scratch)
              : code_fp8_gradient_on_cpu(gradient, codes, scales);
-    const at::Tensor parts = codes.view(at::kFloat8_e4m3fn).to(at::kFloat).view({kRanks, kEach}) * scales;
-    Kept kept(kEach);
-    add(kept, random(kEach), false);
+    const at::Tensor parts = codes.view(at::kFloat8_e4m3fn).to(at::kFloat).view({ranks, each}) * scales;
+    Kept kept(each);
+    add(kept, random(each), false);
     at::Tensor expected = kept.values();
-    for (std::int64_t rank = 0; rank < kRanks; ++rank) {
-      CHECK(at::equal(parts[rank], rounded(gradient.narrow(0, rank * kEach, kEach))));
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      CHECK(at::equal(parts[rank], rounded(gradient.narrow(0, rank * each, each))));
       expected = expected + parts[rank];
     }
     const ScaledPart from{codes, scales}, to{kept.codes, kept.scale};
     by_calls ? add_fp8_parts_by_calls(from, to, scratch) : add_fp8_parts_on_cpu(from, to);
     CHECK(at::equal(kept.values(), rounded(expected)));
   }
+}
+
+}  // namespace
+
+TEST_CASE("parts for each rank have a scale of their own, and those of all ranks are added and rounded once") {
+  check_parts(700, 3);
+  check_parts(1, 2);
+  check_parts(kBlockStatesChunk / 4 + 300, 7);  // several chunks
 }
 
 TEST_CASE("sums over replicas are rounded once, parameter by parameter") {
@@ -130,7 +141,7 @@ TEST_CASE("sums over replicas are rounded once, parameter by parameter") {
   }
   for (const bool by_calls : {false, true}) {
     const UnitGradients sum{at::zeros({1024}, at::kByte), at::zeros({2}), {}};
-    const at::Tensor scratch = at::full({Fp8GradientScratch{500}.size()}, std::nan(""), at::kFloat);
+    const at::Tensor scratch = at::full({ScaledScratch{500, 3}.size()}, std::nan(""), at::kFloat);
     by_calls ? sum_fp8_gradients_by_calls(unit, all, sum, scratch) : sum_fp8_gradients_on_cpu(unit, all, sum);
     const at::Tensor numbers = at::full({1024}, std::nan(""), at::kFloat);
     by_calls ? read_fp8_gradients_by_calls(unit, sum, numbers) : read_fp8_gradients_on_cpu(unit, sum, numbers);

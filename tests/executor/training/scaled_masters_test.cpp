@@ -29,7 +29,7 @@ struct Kept {
 
   void keep(const at::Tensor& numbers, bool by_calls) const {
     if (!by_calls) return round_scaled_on_cpu(numbers, part);
-    const at::Tensor scratch = at::full({Fp8GradientScratch{numbers.numel()}.size()}, std::nan(""), at::kFloat);
+    const at::Tensor scratch = at::full({ScaledScratch{numbers.numel()}.size()}, std::nan(""), at::kFloat);
     round_scaled_by_calls(numbers, part, scratch);
   }
   at::Tensor read(at::ScalarType type) const {
