@@ -51,6 +51,7 @@ std::string why_same_reshard(const Job& job, const Cluster& cluster) {
 std::string why_same_prefetch(const Job& job, const Cluster& cluster) {
   const bool recomputes = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
   if (job.mesh.shard == 1 || recomputes || job.prefetch_limit > 0) return why_no_shards(job, cluster);
+  if (std::holds_alternative<ReshardNever>(job.reshard)) return "with --reshard never nothing is gathered in backward";
   return "without --checkpointing no recomputation lies between before and after";
 }
 

@@ -242,13 +242,12 @@ void require_kept_kinds(const Graph& graph, const Checkpointing& checkpointing) 
     if (segment.role != SegmentRole::block) continue;
     for (const Op& op : segment.ops) kinds.emplace(op_name(op.kind));
   }
-  for (const KeptOps& ops : selective->kept) {
-    if (kinds.contains(ops.kind)) continue;
-    throw Conflict(
-        fmt::format("--checkpointing selective:{0}: layers of this model have no {0}, so that nothing would "
-                    "be kept; they have {1}",
-                    ops.kind, fmt::join(kinds, ", ")));
-  }
+  if (std::ranges::any_of(selective->kept, [&](const KeptOps& ops) { return kinds.contains(ops.kind); })) return;
+  const std::string& missing = selective->kept.front().kind;
+  throw Conflict(
+      fmt::format("--checkpointing selective:{0}: layers of this model have no {0}, so that nothing would "
+                  "be kept; they have {1}",
+                  missing, fmt::join(kinds, ", ")));
 }
 
 bool is_selective(const Checkpointing& checkpointing) {
