@@ -52,7 +52,7 @@ at::Tensor part_of_list(const at::Tensor& list, std::int64_t part) { return list
 
 /// As one row, or as one for each scale.
 ScaledRows as_rows(const at::Tensor& codes, const at::Tensor& scales) {
-  return {codes.view(at::kFloat8_e4m3fn).view({scales.numel(), -1}), scales};
+  return {codes.view(at::kFloat8_e4m3fn).view({scales.numel(), -1}), scales.view({scales.numel()})};
 }
 
 /// A unit's codes and scales of all replicas, one replica's after the other's.
