@@ -85,7 +85,7 @@ class Moments {
         keeps_units_(units.shards > 1 &&
                      (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard))),
         prefetches_(!open.has(OpenChoice::prefetch) && job.backward_prefetch != BackwardPrefetch::none),
-        finishes_late_(!open.has(OpenChoice::reduce_finish) && job.reduce_finish == ReduceFinish::end) {}
+        finishes_late_(job.reduce_finish == ReduceFinish::end) {}
 
   /// `whole`: gradients of earlier micro-batches are kept whole.
   Bytes most(bool whole) {
@@ -161,8 +161,15 @@ class Moments {
                               (job_.backward_prefetch == BackwardPrefetch::pre ? ahead(s) : Bytes{}) + input +
                               activations.recompute_peak;
     if (whole_) return recomputing;  // with it sums may become shards
-    const Bytes reduced = finishes_late_ ? gradients(s + 2) + pieces(s + 1) : gradients(s + 1);
-    return std::max(recomputing, reduced + gathered(s) + ahead(s) + input + peak_of(activations.backward));
+    return std::max(recomputing, reduced(s) + gathered(s) + ahead(s) + input + peak_of(activations.backward));
+  }
+
+  /// Of the segment above, in backward of one that was recomputed. Of a unit of several layers nothing is reduced
+  /// before its first one, so that a late end may take less than an early one.
+  Bytes reduced(std::size_t s) const {
+    const Bytes early = gradients(s + 1), late = gradients(s + 2) + pieces(s + 1);
+    if (open_.has(OpenChoice::reduce_finish)) return std::min(early, late);
+    return finishes_late_ ? late : early;
   }
 
   /// After its backward, when all of its gradients are on their way.
