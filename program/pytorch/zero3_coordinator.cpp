@@ -261,7 +261,8 @@ void Zero3Coordinator::release_all() {
       wait_for(*gather, stream_);
     }
     p.used_by.clear();
-    if (p.is_of_last_step && torch_.heap().is_shared(p.whole)) p.of_graph = p.whole;
+    const bool is_there = static_cast<bool>(p.whole.storage);
+    if (p.is_of_last_step && is_there && torch_.heap().is_shared(p.whole)) p.of_graph = p.whole;
     p.is_of_last_step = false;
     release_one(p);
   }
