@@ -11,7 +11,6 @@
 
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
-#include "job/resolve_job.h"
 #include "tests/planner/requests.h"
 
 namespace vramfit::testing {
@@ -83,8 +82,7 @@ inline PlanRequest unresolved_request_of(const Drawn& drawn) {
 
 inline PlanRequest request_of(const Drawn& drawn) {
   PlanRequest request = unresolved_request_of(drawn);
-  std::vector<std::string> notes;
-  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+  request = resolved(request);
   return request;
 }
 

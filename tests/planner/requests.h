@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "job/fields/job_fields.h"
+#include "job/resolve_job.h"
 #include "planner/plan.h"
 #include "planner/search/search.h"
 #include "tests/support/config_file.h"
@@ -35,6 +36,13 @@ inline PlanRequest request_for(const std::string& model, const Cluster& cluster)
 inline void fix(PlanRequest& request, const std::string& name, const std::string& value) {
   set_job_field(request.job, job_field_named(name), value, name);
   request.fixed.push_back(name);
+}
+
+/// As make_plan does.
+inline PlanRequest resolved(PlanRequest request) {
+  std::vector<std::string> notes;
+  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+  return request;
 }
 
 /// For torchtitan's Llama under PyTorch's FSDP2, on two H100.

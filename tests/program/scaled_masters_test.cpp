@@ -4,60 +4,25 @@
 
 #include <string>
 
-#include "base/error.h"
-#include "program/make_program.h"
 #include "program/readers/check.h"
-#include "program/runtimes/runtimes.h"
-#include "tests/support/job_line.h"
+#include "tests/program/job_programs.h"
 
 namespace vramfit {
+
+using testing::bytes_called;
+using testing::job_of;
+using testing::layout_of;
+using testing::names;
+using testing::program_of;
+using testing::unit_called;
 
 namespace {
 
 constexpr const char* kScaled = " master_dtype=fp16";
 
-testing::ResolvedJob job_of(const std::string& line) { return testing::resolved(testing::parse_job_line(line)); }
-
-UnitLayout layout_of(const std::string& line) {
-  const testing::ResolvedJob job = job_of(line);
-  return lay_out_units(job.graph, job.job);
-}
-
-const Unit& unit_called(const UnitLayout& layout, const std::string& name) {
-  const auto unit = std::ranges::find(layout.units, name, &Unit::name);
-  REQUIRE(unit != layout.units.end());
-  return *unit;
-}
-
-program::Program program_of(const testing::ResolvedJob& job, const RunEffects& run = {.clip = true}) {
-  return program::make_program(
-      {.graph = job.graph, .job = job.job, .device = job.cluster.card.device, .coords = {}, .run = run});
-}
-
-/// All that is allocated under labels that end so.
-Bytes bytes_called(const program::Program& program, const std::string& ending) {
-  Bytes sum;
-  for (const program::Buffer& buffer : program.main.buffers) {
-    if (buffer.label >= 0 && program.labels[static_cast<std::size_t>(buffer.label)].ends_with(ending))
-      sum += buffer.bytes;
-  }
-  return sum;
-}
-
 std::string refusal_of(const std::string& settings) {
-  try {
-    const testing::ResolvedJob job = job_of("llama/2 2x2 cuda:90:132 " + settings + kScaled);
-    runtime_row(job.job.runtime).require_rules(job.job, job.cluster);
-    lay_out_units(job.graph, job.job);
-    return "";
-  } catch (const InputError& error) {
-    return error.what();
-  } catch (const NotModelled& error) {
-    return error.what();
-  }
+  return testing::refusal_of("llama/2 2x2 cuda:90:132 " + settings + kScaled);
 }
-
-bool names(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// Where a kernel runs last, of this unit or of any (-1).
 std::size_t last_run(const program::Program& program, program::Kernel kernel, int unit = -1) {

@@ -165,6 +165,19 @@ inline Trained train(const Job& job, int steps) { return train(job, steps, optio
 
 inline std::vector<double> losses(const Job& job, int steps) { return train(job, steps).losses; }
 
+/// That updates within backward give what those at the end of a step do, and do something.
+inline void check_updated_alike(Job job) {
+  job.accumulation = 1;
+  job.global_batch = 4;
+  TrainOptions options = options_of(2);
+  options.clip = 0;
+  const std::vector<double> at_end = train(job, 2, options).losses;
+  job.optimizer_in_backward = true;
+  CHECK(train(job, 2, options).losses == at_end);
+  options.optimizer.learning_rate = 1e-12;
+  CHECK(train(job, 2, options).losses != at_end);
+}
+
 inline void check_close(const std::vector<double>& values, const std::vector<double>& expected, double tolerance) {
   REQUIRE(values.size() == expected.size());
   for (std::size_t i = 0; i < values.size(); ++i) {

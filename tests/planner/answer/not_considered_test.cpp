@@ -3,20 +3,14 @@
 #include <doctest/doctest.h>
 #include <algorithm>
 
-#include "job/resolve_job.h"
 #include "tests/planner/requests.h"
 
 namespace vramfit {
 
 using testing::request_for;
+using testing::resolved;
 
 namespace {
-
-PlanRequest resolved(PlanRequest request) {
-  std::vector<std::string> notes;
-  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
-  return request;
-}
 
 bool names(const PlanRequest& request, std::string_view words) {
   return std::ranges::any_of(not_considered(request, {}),

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 
-#include "job/resolve_job.h"
 #include "tests/planner/requests.h"
 #include "tests/support/models.h"
 
@@ -14,15 +13,9 @@ namespace vramfit {
 using testing::cpu_ranks;
 using testing::fix;
 using testing::request_for;
+using testing::resolved;
 
 namespace {
-
-/// As make_plan does.
-PlanRequest resolved(PlanRequest request) {
-  std::vector<std::string> notes;
-  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
-  return request;
-}
 
 void check_steps(const PlanRequest& request) {
   const Plan plan = make_plan(request);

@@ -5,7 +5,6 @@
 #include <random>
 
 #include "estimator/rank_estimate.h"
-#include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "tests/planner/requests.h"
 
@@ -27,8 +26,7 @@ std::vector<PlanRequest> requests() {
   fix(list[3], "runtime", "pytorch-fsdp2");
   for (PlanRequest& request : list) {
     fix(request, "micro_batch", "1");  // few enough to look at all of them
-    std::vector<std::string> notes;
-    request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+    request = testing::resolved(request);
   }
   return list;
 }
@@ -90,8 +88,7 @@ TEST_CASE("the first configurations are known before most are timed") {
       .spec = spec, .job = unresolved_job(), .fixed = {}, .cluster = parse_cluster("4xH100-80GB"), .allowed = {}};
   request.job.global_batch = 32;
   fix(request, "loss", "full");
-  std::vector<std::string> notes;
-  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+  request = testing::resolved(request);
   Evaluator evaluator(request);
   SearchCounts counts;
   BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, counts);

@@ -16,7 +16,6 @@
 #include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
-#include "job/resolve_job.h"
 #include "planner/search/best_first.h"
 #include "tests/planner/drawn_requests.h"
 #include "tests/planner/requests.h"
@@ -31,8 +30,7 @@ using Names = std::vector<std::string>;
 
 /// Of each group, of a request as a person makes it.
 std::vector<std::vector<Names>> needs_to_search(PlanRequest request, const std::string& allow) {
-  std::vector<std::string> notes;
-  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+  request = testing::resolved(request);
   request.allowed = parse_allowed(allow);
   std::vector<std::vector<Names>> groups;
   for (const std::vector<Change>& group : groups_to_search(request)) {
@@ -154,8 +152,7 @@ std::optional<Fitting> best_with(PlanRequest request, const Picks& picks, BestBy
       if (field.get(request.job) == value) return std::nullopt;  // no change
       set_job_field(request.job, field, value, kNamedKinds[kind].field);
     }
-    std::vector<std::string> notes;
-    request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+    request = testing::resolved(request);
     Evaluator evaluator(request);
     SearchCounts counts;
     BestFirst queue(evaluator, request, {{.job = request.job}}, by, counts);

@@ -6,7 +6,6 @@
 
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
-#include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "planner/search/search.h"
 #include "program/make_program.h"
@@ -34,8 +33,7 @@ PlanRequest trainer_request() {
   }
   request.job.sequence = 2048;
   request.job.global_batch = 1;
-  std::vector<std::string> notes;
-  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+  request = testing::resolved(request);
   return request;
 }
 

@@ -11,7 +11,6 @@
 
 #include "base/error.h"
 #include "estimator/time/seconds.h"
-#include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "planner/search/best_first.h"
 #include "program/make_program.h"
@@ -26,6 +25,7 @@ namespace vramfit {
 using testing::all_timed;
 using testing::fix;
 using testing::request_for;
+using testing::resolved;
 using testing::torchtitan_request;
 
 namespace {
@@ -88,33 +88,49 @@ std::optional<LeastOfWalk> walked(const PlanRequest& request, const Graph& graph
   }
 }
 
-}  // namespace
+/// What a drawn job is bounded by, and its whole walk.
+struct Compared {
+  LeastWalked& least;
+  const Graph& graph;
+  const Job& job;
+  const std::optional<LeastOfWalk> bound, whole;
+};
 
-TEST_CASE("walks of few blocks never say more than a walk of all of them, and most often the same") {
-  std::mt19937 random(20261126);
-  int bounded = 0, equal = 0, equally_reserved = 0, updating = 0;
-  for (int round = 0; round < 60; ++round) {
-    const PlanRequest request = drawn_request(random);
+/// Calls check(Compared) with at most `most` jobs of each of so many drawn requests.
+template <typename Draw, typename Check>
+void compare_walks(std::uint32_t seed, int rounds, std::size_t most, const Draw& draw, const Check& check) {
+  std::mt19937 random(seed);
+  for (int round = 0; round < rounds; ++round) {
+    const PlanRequest request = draw(random);
     const Efficiency efficiency = efficiency_of(request.cluster);
     LeastWalked least(request.spec, request.cluster, efficiency, {.clip = request.clip});
-    for (const Job& job : drawn_jobs(request, random, 4)) {
+    for (const Job& job : drawn_jobs(request, random, most)) {
       CAPTURE(request.spec.num_hidden_layers);
       CAPTURE(job_as_flags(job, unresolved_job()));
       const Graph graph = training_graph(request.spec, job);
-      const std::optional<LeastOfWalk> bound = least.of(graph, job), whole = walked(request, graph, job);
-      CHECK(bound.has_value() == whole.has_value());
-      if (!bound || !whole) continue;
-      CHECK(bound->requested <= whole->requested);
-      CHECK(bound->reserved <= whole->reserved);
-      const Bytes least_updating = LeastWalked::while_updating(graph, job);
-      CHECK(least_updating <= whole->requested);
-      if (4 * least_updating.n > whole->requested.n) ++updating;
-      CHECK(bound->compute_seconds <= whole->compute_seconds);
-      ++bounded;
-      if (bound->requested == whole->requested) ++equal;
-      if (bound->reserved == whole->reserved) ++equally_reserved;
+      check(Compared{least, graph, job, least.of(graph, job), walked(request, graph, job)});
     }
   }
+}
+
+}  // namespace
+
+TEST_CASE("walks of few blocks never say more than a walk of all of them, and most often the same") {
+  int bounded = 0, equal = 0, equally_reserved = 0, updating = 0;
+  compare_walks(20261126, 60, 4, drawn_request, [&](const Compared& walk) {
+    const auto& [least, graph, job, bound, whole] = walk;
+    CHECK(bound.has_value() == whole.has_value());
+    if (!bound || !whole) return;
+    CHECK(bound->requested <= whole->requested);
+    CHECK(bound->reserved <= whole->reserved);
+    const Bytes least_updating = LeastWalked::while_updating(graph, job);
+    CHECK(least_updating <= whole->requested);
+    if (4 * least_updating.n > whole->requested.n) ++updating;
+    CHECK(bound->compute_seconds <= whole->compute_seconds);
+    ++bounded;
+    if (bound->requested == whole->requested) ++equal;
+    if (bound->reserved == whole->reserved) ++equally_reserved;
+  });
   MESSAGE(equal << " of " << bounded << " bounds are exact, " << equally_reserved << " of what is reserved; "
                 << updating << " updates need a quarter or more");
   CHECK(bounded > 60);
@@ -147,27 +163,18 @@ PlanRequest drawn_of_deepspeed(std::mt19937& random) {
 }  // namespace
 
 TEST_CASE("under DeepSpeed, activations of few blocks and what is kept never say more than the whole walk") {
-  std::mt19937 random(20261129);
   int bounded = 0;
-  for (int round = 0; round < 40; ++round) {
-    const PlanRequest request = drawn_of_deepspeed(random);
-    const Efficiency efficiency = efficiency_of(request.cluster);
-    LeastWalked least(request.spec, request.cluster, efficiency, {.clip = request.clip});
-    for (const Job& job : drawn_jobs(request, random, 3)) {
-      CAPTURE(request.spec.num_hidden_layers);
-      CAPTURE(job_as_flags(job, unresolved_job()));
-      const Graph graph = training_graph(request.spec, job);
-      const std::optional<LeastOfWalk> bound = least.of(graph, job), at_any = least.at_any_batch(graph, job),
-                                       whole = walked(request, graph, job);
-      if (!whole) continue;
-      CHECK(LeastWalked::while_updating(graph, job) <= whole->requested);
-      if (at_any) CHECK(at_any->requested <= whole->requested);
-      if (!bound) continue;
-      CHECK(bound->requested <= whole->requested);
-      CHECK(bound->reserved <= whole->reserved);
-      ++bounded;
-    }
-  }
+  compare_walks(20261129, 40, 3, drawn_of_deepspeed, [&](const Compared& walk) {
+    const auto& [least, graph, job, bound, whole] = walk;
+    if (!whole) return;
+    const std::optional<LeastOfWalk> at_any = least.at_any_batch(graph, job);
+    CHECK(LeastWalked::while_updating(graph, job) <= whole->requested);
+    if (at_any) CHECK(at_any->requested <= whole->requested);
+    if (!bound) return;
+    CHECK(bound->requested <= whole->requested);
+    CHECK(bound->reserved <= whole->reserved);
+    ++bounded;
+  });
   CHECK(bounded > 30);
 }
 
@@ -183,8 +190,7 @@ TEST_CASE("under DeepSpeed, a large model's bounds are most of what it takes") {
     fix(request, "modeling", "transformers");
     fix(request, "seq_len", "4096");
     fix(request, "checkpointing", checkpointing);
-    std::vector<std::string> notes;
-    const Job job = resolve_job(request.job, request.spec, request.cluster, notes);
+    const Job job = resolved(request).job;
     const Graph graph = training_graph(request.spec, job);
     const Efficiency efficiency = efficiency_of(request.cluster);
     const std::optional<LeastOfWalk> bound = LeastWalked(request.spec, request.cluster, efficiency, {}).of(graph, job),
@@ -205,8 +211,7 @@ TEST_CASE("where every Nth block is checkpointed, few blocks of either kind tell
   LeastWalked least(request.spec, request.cluster, efficiency, {});
   for (const char* checkpointing : {"none", "every:4", "every:7", "every:20", "every:45", "full"}) {
     fix(request, "checkpointing", checkpointing);
-    std::vector<std::string> notes;
-    const Job job = resolve_job(request.job, request.spec, request.cluster, notes);
+    const Job job = resolved(request).job;
     CAPTURE(checkpointing);
     const Graph graph = training_graph(request.spec, job);
     const program::Program program = program::make_program(
@@ -253,8 +258,7 @@ TEST_CASE("what is passed over needs more than the card has, and all else comes 
   request.job.global_batch = 16;
   fix(request, "sharding", "full-shard");
   fix(request, "allocator", "expandable");
-  std::vector<std::string> notes;
-  request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+  request = resolved(request);
   Evaluator evaluator(request), lazy(request);
   std::vector<Job> jobs = enumerate_jobs(request);
   std::vector<Option> sorted = all_timed(evaluator, jobs);
@@ -291,8 +295,7 @@ TEST_CASE("what is passed over needs more than the card has, and all else comes 
 TEST_CASE("blocks that differ are not bounded by few of them") {
   PlanRequest request = torchtitan_request();
   request.spec.num_hidden_layers = 27;
-  std::vector<std::string> notes;
-  Job job = resolve_job(request.job, request.spec, request.cluster, notes);
+  Job job = resolved(request).job;
   const Graph graph = training_graph(request.spec, job);
   const Efficiency efficiency = efficiency_of(request.cluster);
   LeastWalked least(request.spec, request.cluster, efficiency, {});
