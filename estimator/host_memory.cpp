@@ -38,8 +38,9 @@ void add_to_phases(RankEstimate& rank, const std::vector<HostPhase>& phases) {
 }  // namespace
 
 void add_host(RankEstimate& rank, const program::Program& program, const Cluster& cluster) {
-  rank.host = host_bytes(program);
-  if (!rank.phases.empty()) add_to_phases(rank, host_phases(program));
+  const HostUse use = host_use(program);
+  rank.host = use.peak;
+  add_to_phases(rank, use.phases);
   rank.managed = managed_bytes(program);
   rank.host += rank.managed - managed_on_card(rank, cluster.card.memory);
 }

@@ -15,6 +15,7 @@
 #include "job/mesh.h"
 #include "job/sharding.h"
 #include "job/stacks.h"
+#include "job/torchtune.h"
 #include "job/zero3_auto.h"
 
 namespace vramfit {
@@ -243,15 +244,14 @@ void resolve_wrapped_ends(Job& job, const ModelSpec& spec, Notes& notes) {
                               : "--wrap-embeddings off (torchtune can't shard tied embeddings apart)");
 }
 
-/// torchtune/models/*/_model_builders.py have a max_seq_len of their own, which is the model's; with adapters all but
-/// those of Llama 3.1 to 3.3 make a table of rotations for each layer (program/pytorch/modelings/torchtune.cpp).
+/// torchtune/models/*/_model_builders.py have a max_seq_len of their own, which is the model's.
 void note_rotations(const Job& job, const ModelSpec& spec, Notes& notes) {
   if (job.modeling != Modeling::torchtune) return;
   std::string note = "the builder's max_seq_len is --seq-len: its rotations grow with it";
   if (spec.max_position_embeddings <= job.sequence) return notes.push_back(std::move(note));
   const bool is_qwen = spec.model_type == "qwen2";
-  const bool is_llama3_1 = spec.rope.scaling == Rope::Scaling::llama3 || spec.tie_word_embeddings;
-  const bool is_of_each = job.method != Method::full && (is_qwen || !is_llama3_1);
+  const bool is_of_each =
+      job.method != Method::full && rotates_each_layer(is_qwen, spec.rope.scaling, spec.tie_word_embeddings);
   const std::int64_t numbers = checked_mul(spec.max_position_embeddings - job.sequence, spec.head_dim);
   const std::int64_t tables = (is_of_each ? spec.num_hidden_layers : 1) * (is_qwen ? 2 : 1);
   const Bytes more = checked_mul(numbers, tables) * dtype_bytes(Dtype::f32);

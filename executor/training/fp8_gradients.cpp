@@ -1,5 +1,4 @@
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -7,6 +6,7 @@
 #include <vector>
 
 #include "executor/ops/e4m3.h"
+#include "executor/ops/kernels_torch.h"
 #include "executor/ops/vectors.h"
 #include "executor/training/fp8_gradients_torch.h"
 #include "executor/training/scaled_sums_torch.h"
@@ -17,17 +17,8 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::int64_t kGrain = 16384;  // elements that a thread takes at least
-
 /// The parameters whose gradients are kept in FP8 are the unit's first ones.
 std::size_t slots_of(const Unit& unit) { return static_cast<std::size_t>(unit.fp8_gradients); }
-
-/// What lies between the parameter and the next one is zero.
-std::int64_t elements_until_next(const Unit& unit, std::size_t slot) {
-  const std::size_t next = slot + 1;
-  return (next == slots_of(unit) ? unit.fp8_gradient_elements : unit.parameters[next].shard_offset) -
-         unit.parameters[slot].shard_offset;
-}
 
 void read_others(const Unit& unit, const UnitGradients& gradients, const at::Tensor& into) {
   const std::int64_t others = gradient_shard_elements(unit);
@@ -170,16 +161,15 @@ void read_fp8_gradients_on_cpu(const Unit& unit, const UnitGradients& gradients,
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, into.scalar_type(), "read_fp8", [&] {
     auto* const numbers = into.mutable_data_ptr<scalar_t>();
     for (std::size_t slot = 0; slot < slots_of(unit); ++slot) {
-      const std::int64_t begin = unit.parameters[slot].shard_offset;
+      const auto* const from = codes + unit.parameters[slot].shard_offset;
+      auto* const to = numbers + unit.parameters[slot].shard_offset;
       const float scale = scales[slot];
-      at::parallel_for(begin, begin + elements_until_next(unit, slot), kGrain,
-                       [&](std::int64_t first, std::int64_t end) {
-                         kernels::on_widest([&] {
-                           VRAMFIT_INDEPENDENT_ELEMENTS
-                           for (std::int64_t i = first; i < end; ++i)
-                             numbers[i] = static_cast<scalar_t>(E4m3::value(codes[i]) * scale);
-                         });
-                       });
+      // What lies between the parameter and the next one is zero.
+      const std::int64_t count = elements_until_next(unit, slot, unit.fp8_gradients, unit.fp8_gradient_elements);
+      kernels::parallel_elements(count, [=](std::int64_t first, std::int64_t end) {
+        VRAMFIT_INDEPENDENT_ELEMENTS
+        for (std::int64_t i = first; i < end; ++i) to[i] = static_cast<scalar_t>(E4m3::value(from[i]) * scale);
+      });
     }
   });
   read_others(unit, gradients, into);

@@ -1,10 +1,10 @@
 #include "executor/training/scaled_masters_torch.h"
 
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 
 #include <cstdint>
 
+#include "executor/ops/kernels_torch.h"
 #include "executor/ops/vectors.h"
 #include "executor/optimizers/tensor_scales.h"
 
@@ -21,10 +21,8 @@ at::Tensor slice_of_parameter(const at::Tensor& all, const UnitParameter& p) {
 
 /// With what lies between it and the next one, which is zero.
 at::Tensor until_next(const at::Tensor& all, const Unit& unit, std::size_t slot) {
-  const std::size_t next = slot + 1;
-  const std::int64_t begin = unit.parameters[slot].shard_offset,
-                     end = next == scaled_slots(unit) ? unit.scaled_elements : unit.parameters[next].shard_offset;
-  return all.narrow(0, begin, end - begin);
+  return all.narrow(0, unit.parameters[slot].shard_offset,
+                    elements_until_next(unit, slot, unit.scales, unit.scaled_elements));
 }
 
 at::Tensor others_of(const at::Tensor& all, const Unit& unit) {
@@ -59,13 +57,11 @@ void scaled_numbers(const ScaledPart& from, const at::Tensor& to) {
   const float scale = *from.scale.const_data_ptr<float>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, to.scalar_type(), "scaled_numbers", [&] {
     auto* const numbers = to.mutable_data_ptr<scalar_t>();
-    at::parallel_for(0, to.numel(), scaled_sums::kGrain, [&](std::int64_t first, std::int64_t end) {
-      kernels::on_widest([&] {
-        VRAMFIT_INDEPENDENT_ELEMENTS
-        for (std::int64_t i = first; i < end; ++i) {
-          numbers[i] = static_cast<scalar_t>(static_cast<float>(halves[i]) * scale);
-        }
-      });
+    kernels::parallel_elements(to.numel(), [&](std::int64_t first, std::int64_t end) {
+      VRAMFIT_INDEPENDENT_ELEMENTS
+      for (std::int64_t i = first; i < end; ++i) {
+        numbers[i] = static_cast<scalar_t>(static_cast<float>(halves[i]) * scale);
+      }
     });
   });
 }

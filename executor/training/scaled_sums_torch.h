@@ -2,7 +2,6 @@
 // executor/optimizers/tensor_scales.h).
 #pragma once
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "executor/ops/kernels_torch.h"
 #include "executor/ops/vectors.h"
 #include "executor/optimizers/tensor_scales.h"
 #include "program/stages/fp8_gradients.h"
@@ -22,21 +22,18 @@ namespace vramfit {
 /// On CPU, block by block, in a thread's cache.
 namespace scaled_sums {
 
-inline constexpr std::int64_t kGrain = 16384;  // elements that a thread takes at least
-inline constexpr std::int64_t kBlock = 1024;   // elements that are summed at a time
+inline constexpr std::int64_t kBlock = 1024;  // elements that are summed at a time
 
 /// Calls use(first of the block, its sums) for all blocks of the elements; `sum` fills a block.
 template <typename Sums, typename Use>
 void each_block(std::int64_t elements, const Sums& sums, const Use& use) {
-  at::parallel_for(0, elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
+  kernels::parallel_elements(elements, [&](std::int64_t begin, std::int64_t end) {
     std::array<float, kBlock> block;  // NOLINT(cppcoreguidelines-pro-type-member-init): filled below
-    kernels::on_widest([&] {
-      for (std::int64_t first = begin; first < end; first += kBlock) {
-        const std::int64_t count = std::min(kBlock, end - first);
-        sums(first, count, block.data());
-        use(first, count, block.data());
-      }
-    });
+    for (std::int64_t first = begin; first < end; first += kBlock) {
+      const std::int64_t count = std::min(kBlock, end - first);
+      sums(first, count, block.data());
+      use(first, count, block.data());
+    }
   });
 }
 

@@ -332,18 +332,22 @@ Tensor Torch::require_gradient(Tensor x) {
   if (!has_gradients_) return x;
   keep_with_loss(detached(x));
   x.wants_gradient = true;
-  x.made_by = std::make_shared<Node>(Node{.sequence = std::numeric_limits<std::int64_t>::max(),
-                                          .scope = heap_.scope,
-                                          .values = heap_.values,
-                                          .next = {},
-                                          .saved = {},
-                                          .backward =
-                                              [this](Tensor& g, const std::vector<Tensor>&) {
-                                                keep_with_loss(g);
-                                                return std::vector<Tensor>{};
-                                              },
-                                          .before = {}});
+  x.made_by = leaf([this](Tensor& g) { keep_with_loss(g); });
   return x;
+}
+
+std::shared_ptr<Node> Torch::leaf(std::function<void(Tensor& gradient)> take) const {
+  return std::make_shared<Node>(Node{.sequence = std::numeric_limits<std::int64_t>::max(),
+                                     .scope = heap_.scope,
+                                     .values = heap_.values,
+                                     .next = {},
+                                     .saved = {},
+                                     .backward =
+                                         [take = std::move(take)](Tensor& g, const std::vector<Tensor>&) {
+                                           take(g);
+                                           return std::vector<Tensor>{};
+                                         },
+                                     .before = {}});
 }
 
 Tensor Torch::pass_through(Tensor x, std::function<void()> hook) {

@@ -280,6 +280,8 @@ class Torch final : public Backend {
   void accumulate(int parameter, Tensor gradient) override;
 
  private:
+  /// The node of a tensor that nothing made, which runs as soon as the gradient is there, and gives it away.
+  std::shared_ptr<Node> leaf(std::function<void(Tensor& gradient)> take) const;
   void keep_with_loss(Tensor x) { kept_.push_back(std::make_shared<const Tensor>(std::move(x))); }
   using Backward = std::function<std::vector<Tensor>(Tensor&, const std::vector<Tensor>&)>;
   Tensor make_like(const Tensor& x, std::string_view what) { return value(x.elements, x.dtype, what); }

@@ -1,6 +1,5 @@
 // Activation checkpointing that re-enters autograd (torch/utils/checkpoint.py: CheckpointFunction). The other form is
 // in checkpoint.h.
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -21,17 +20,7 @@ Tensor Torch::reentrant_checkpoint(CheckpointBody body, const Tensor& x) {
     Tensor gradient;
     Tensor input = detached(kept[0]);
     input.wants_gradient = true;
-    input.made_by = std::make_shared<Node>(Node{.sequence = std::numeric_limits<std::int64_t>::max(),
-                                                .scope = heap_.scope,
-                                                .values = heap_.values,
-                                                .next = {},
-                                                .saved = {},
-                                                .backward =
-                                                    [&gradient](Tensor& of_input, const std::vector<Tensor>&) {
-                                                      gradient = std::move(of_input);
-                                                      return std::vector<Tensor>{};
-                                                    },
-                                                .before = {}});
+    input.made_by = leaf([&gradient](Tensor& of_input) { gradient = std::move(of_input); });
     const Tensor again = (*code)(input);
     run_backward(*this, again.made_by, g);
     kept_ = std::move(outer);

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <concepts>
 #include <cstddef>
+#include <type_traits>
 #include <variant>
 
 #include "program/program.h"
@@ -61,19 +63,31 @@ inline std::size_t buffer_numbers(const Program& program) {
   return program.main.buffers.size() + most;
 }
 
-/// Calls `event(buffer, sign)` with each buffer that the instruction of `code` allocates (1) or frees (-1).
-template <typename OnEvent>
-void for_each_event(const Code& code, const Instruction& instruction, const OnEvent& event) {
-  if (const auto* allocation = std::get_if<Allocate>(&instruction)) {
-    event(allocation->buffer, 1);
-  } else if (const auto* end = std::get_if<Free>(&instruction)) {
-    event(end->buffer, -1);
-  } else if (const auto* run = std::get_if<Run>(&instruction)) {
-    for (std::uint32_t i = 0; i < run->inside.count; ++i) {
-      const Inside& inside = code.inside[run->inside.first + i];
+/// What may change what is allocated.
+template <typename What>
+concept ChangesMemory = std::same_as<What, Allocate> || std::same_as<What, Free> || std::same_as<What, Run>;
+
+/// Calls `event(buffer, sign)` with each buffer that `what` of `code` allocates (1) or frees (-1).
+template <ChangesMemory What, typename OnEvent>
+void for_each_event(const Code& code, const What& what, const OnEvent& event) {
+  if constexpr (std::same_as<What, Run>) {
+    for (std::uint32_t i = 0; i < what.inside.count; ++i) {
+      const Inside& inside = code.inside[what.inside.first + i];
       event(inside.buffer, inside.what == Inside::What::allocate ? 1 : -1);
     }
+  } else {
+    event(what.buffer, std::same_as<What, Allocate> ? 1 : -1);
   }
+}
+
+/// The same of any instruction.
+template <typename OnEvent>
+void for_each_event(const Code& code, const Instruction& instruction, const OnEvent& event) {
+  std::visit(
+      [&](const auto& what) {
+        if constexpr (ChangesMemory<std::decay_t<decltype(what)>>) for_each_event(code, what, event);
+      },
+      instruction);
 }
 
 /// Calls reader.read(what, place) for each instruction of the section but calls, and but those that the reader has no

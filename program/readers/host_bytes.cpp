@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -45,8 +44,7 @@ class PeakReader {
     is_later_ = !is_load && section.steps != Section::Steps::first;
     enter(phase_);
   }
-  Bytes peak() const { return Bytes{peak_}; }
-  std::vector<HostPhase> take_phases() { return std::move(phases_); }
+  HostUse take() { return {.peak = Bytes{peak_}, .phases = std::move(phases_)}; }
 
  private:
   void enter(Phase phase) {
@@ -80,12 +78,11 @@ class PeakReader {
   std::vector<HostPhase> phases_;
 };
 
-/// Having read all of the program; none if nothing in it counts.
-std::optional<PeakReader> read_all(const Program& program, IsCounted is_counted) {
+HostUse use_of(const Program& program, IsCounted is_counted) {
   // Blocks of most programs hold none of it: they need not be read call by call.
   const bool blocks_count = std::ranges::any_of(
       program.blocks, [&](const Block& block) { return std::ranges::any_of(block.code.buffers, is_counted); });
-  if (!blocks_count && std::ranges::none_of(program.main.buffers, is_counted)) return std::nullopt;
+  if (!blocks_count && std::ranges::none_of(program.main.buffers, is_counted)) return {};
   PeakReader reader(is_counted);
   const Place main{.program = program, .code = program.main};
   for (const Section& section : merged_sections(program)) {
@@ -101,12 +98,7 @@ std::optional<PeakReader> read_all(const Program& program, IsCounted is_counted)
       std::visit(read, program.main.instructions[i]);
     }
   }
-  return reader;
-}
-
-Bytes peak_of(const Program& program, IsCounted is_counted) {
-  const std::optional<PeakReader> reader = read_all(program, is_counted);
-  return reader ? reader->peak() : Bytes{};
+  return reader.take();
 }
 
 }  // namespace
@@ -115,13 +107,10 @@ Bytes pinned_by_pool(Bytes bytes) {
   return bytes.n == 0 ? bytes : Bytes{static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(bytes.n)))};
 }
 
-Bytes host_bytes(const Program& program) { return peak_of(program, is_on_host); }
+HostUse host_use(const Program& program) { return use_of(program, is_on_host); }
 
-std::vector<HostPhase> host_phases(const Program& program) {
-  std::optional<PeakReader> reader = read_all(program, is_on_host);
-  return reader ? reader->take_phases() : std::vector<HostPhase>{};
-}
+Bytes host_bytes(const Program& program) { return host_use(program).peak; }
 
-Bytes managed_bytes(const Program& program) { return peak_of(program, is_managed); }
+Bytes managed_bytes(const Program& program) { return use_of(program, is_managed).peak; }
 
 }  // namespace vramfit

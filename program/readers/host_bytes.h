@@ -18,8 +18,13 @@ struct HostPhase {
   bool is_steady = false;
   Bytes peak;
 };
-/// Each phase once for the first step and once for later ones; none for a program that holds nothing there.
-std::vector<HostPhase> host_phases(const program::Program& program);
+/// Both, from one reading. Each phase stands there once for the first step and once for later ones; a program that
+/// holds nothing in host memory has none.
+struct HostUse {
+  Bytes peak;
+  std::vector<HostPhase> phases;
+};
+HostUse host_use(const program::Program& program);
 
 /// What PyTorch's pool of pinned memory takes for so many bytes: it rounds up to a power of two
 /// (CachingHostAllocatorImpl.h).

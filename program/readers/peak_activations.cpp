@@ -13,10 +13,9 @@ using namespace program;  // NOLINT(google-build-using-namespace): the program's
 
 class Activations {
  public:
-  void read(const Allocate& what, const Place& place) { add(place.buffer(what.buffer), 1); }
-  void read(const Free& what, const Place& place) { add(place.buffer(what.buffer), -1); }
-  void read(const Run& run, const Place& place) {
-    for_each_event(place.code, run, [&](int buffer, int sign) { add(place.buffer(buffer), sign); });
+  template <ChangesMemory What>
+  void read(const What& what, const Place& place) {
+    for_each_event(place.code, what, [&](int buffer, int sign) { add(place.buffer(buffer), sign); });
   }
 
   Bytes peak() const { return Bytes{peak_}; }

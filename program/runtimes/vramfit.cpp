@@ -63,9 +63,10 @@ void require_optimizer(const Job& job, const Cluster& cluster) {
     throw Excluded(
         fmt::format("{} (its states follow --storage-dtype or have a form of their own; adamw takes any)", both));
   }
-  if (p.state == Dtype::f16)
+  if (p.state == Dtype::f16) {
     throw NotModelled(
         fmt::format("{} (squares of gradients below 6e-8 would vanish; use --state-dtype bf16 or fp32)", both));
+  }
 }
 
 /// The loss reads logits of the compute dtype as fp32, block by block: what FSDP2's output_dtype=float32 computes,

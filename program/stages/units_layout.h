@@ -97,6 +97,13 @@ Bytes card_bytes(const Unit& unit);
 /// Of the first storage, what the card has as it is beside the codes of the others.
 inline std::int64_t plain_elements(const Unit& unit) { return unit.storages.front().elements - unit.coded_elements; }
 
+/// Of the unit's first `count` parameters, which take `elements` together: what one of them takes with the room behind
+/// it, up to the next one's shard_offset.
+inline std::int64_t elements_until_next(const Unit& unit, std::size_t slot, std::int64_t count, std::int64_t elements) {
+  const std::size_t next = slot + 1;
+  const bool is_last = next == static_cast<std::size_t>(count);
+  return (is_last ? elements : unit.parameters[next].shard_offset) - unit.parameters[slot].shard_offset;
+}
 /// Where a parameter begins in its storage.
 inline std::int64_t storage_offset(const Unit& unit, const UnitParameter& p) {
   return p.shard_offset - unit.storages[static_cast<std::size_t>(p.storage)].first;

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "job/torchtune.h"
 #include "program/pytorch/modelings/segment_reader.h"
 #include "program/stages/adapters.h"
 
@@ -89,8 +90,8 @@ std::vector<Module> Torchtune::modules() const {
 /// Builders of adapters make a table for each layer, but for those of Llama 3.1 to 3.3
 /// (models/*/_component_builders.py). Of Llamas, theirs alone scale rotations or tie weights.
 bool Torchtune::has_table_of_each_layer(const Graph& graph, const Job& job) const {
-  const bool is_llama3_1 = graph.ropes.front().scaling == Rope::Scaling::llama3 || llama_.output == llama_.embedding;
-  return has_adapters(job) && (is_qwen_ || !is_llama3_1);
+  const bool is_tied = llama_.output == llama_.embedding;
+  return has_adapters(job) && rotates_each_layer(is_qwen_, graph.ropes.front().scaling, is_tied);
 }
 
 void Torchtune::load() {
