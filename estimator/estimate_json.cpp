@@ -1,7 +1,7 @@
 #include "estimator/estimate_json.h"
 
 #include "estimator/at_peak.h"
-#include "estimator/what_if.h"
+#include "estimator/changes/what_if.h"
 #include "job/fields/job_json.h"
 #include "program/files/rank_json.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
-#include "estimator/void_choices.h"
+#include "estimator/changes/void_choices.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "planner/answer/faster_changes.h"

@@ -22,7 +22,7 @@
 #include "cli/format/ticker.h"
 #include "cli/run/verify_plan.h"
 #include "estimator/bound/margins.h"
-#include "estimator/result_changes.h"
+#include "estimator/changes/result_changes.h"
 #include "job/cluster/host_memory.h"
 #include "planner/answer/largest_model.h"
 #include "planner/answer/plan_json.h"

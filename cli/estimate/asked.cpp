@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "cli/configs/job_configs.h"
 #include "cli/flags/calibration_files.h"
-#include "estimator/void_choices.h"
+#include "estimator/changes/void_choices.h"
 #include "job/resolve_job.h"
 
 namespace vramfit {

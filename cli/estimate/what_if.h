@@ -6,7 +6,7 @@
 
 #include "cli/estimate/asked.h"
 #include "cli/format/terminal.h"
-#include "estimator/what_if.h"
+#include "estimator/changes/what_if.h"
 
 namespace vramfit {
 

@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "base/index.h"
-#include "estimator/job_keys.h"
+#include "estimator/least/job_keys.h"
 #include "job/sharding.h"
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"

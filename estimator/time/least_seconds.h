@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/open_choices.h"
-#include "estimator/shared_stages.h"
+#include "estimator/least/open_choices.h"
+#include "estimator/least/shared_stages.h"
 #include "estimator/time/kernels.h"
 #include "estimator/time/least_micro_batch.h"
 #include "job/job.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "estimator/job_keys.h"
+#include "estimator/least/job_keys.h"
 #include "program/lowering/work.h"
 #include "program/make_program.h"
 

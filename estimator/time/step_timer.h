@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "estimator/shared_stages.h"
+#include "estimator/least/shared_stages.h"
 #include "estimator/time/seconds.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
@@ -15,7 +15,7 @@ namespace vramfit {
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster);
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster, const Efficiency& efficiency);
 
-/// Step times of many jobs of one model on one cluster. Jobs of one program_key() (estimator/job_keys.h) share a
+/// Step times of many jobs of one model on one cluster. Jobs of one program_key() (estimator/least/job_keys.h) share a
 /// program: timed one after the other, a further one costs little. Not for several threads at once.
 class StepTimer {
  public:

@@ -31,7 +31,7 @@ enum class AtResume { may_differ, must_match, in_part };
 enum class InPlan { required, optional };
 
 /// Whether how parameters are held between steps depends on the field: units with their storages, gradients and states
-/// are shared only by jobs that have the same value (estimator/job_keys.h).
+/// are shared only by jobs that have the same value (estimator/least/job_keys.h).
 enum class Decides { other, parameters };
 
 struct JobField {

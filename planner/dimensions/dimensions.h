@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "estimator/open_choices.h"
+#include "estimator/least/open_choices.h"
 #include "estimator/time/efficiency.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"

@@ -1,11 +1,11 @@
-// Changes to the training result that --allow permits, of the kinds that estimator/result_changes.h lists.
+// Changes to the training result that --allow permits, of the kinds that estimator/changes/result_changes.h lists.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "estimator/result_changes.h"
+#include "estimator/changes/result_changes.h"
 #include "planner/plan.h"
 
 namespace vramfit {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <utility>
 
-#include "estimator/shared_stages.h"
+#include "estimator/least/shared_stages.h"
 #include "job/cluster/device.h"
 #include "job/job.h"
 #include "model_specs/graph.h"

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/least_memory.h"
+#include "estimator/least/least_memory.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/time/least_seconds.h"
 #include "planner/plan.h"

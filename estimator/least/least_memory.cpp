@@ -1,12 +1,12 @@
 // Every step passes each moment below, and whatever is added up there is a block of the ledger that is alive at that
 // moment (program/lowering/). What is left out can only lower the bound.
-#include "estimator/least_memory.h"
+#include "estimator/least/least_memory.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "estimator/estimate.h"
-#include "estimator/job_keys.h"
+#include "estimator/least/job_keys.h"
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
 #include "program/schedules/schedule.h"

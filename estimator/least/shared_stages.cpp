@@ -1,8 +1,8 @@
-#include "estimator/shared_stages.h"
+#include "estimator/least/shared_stages.h"
 
 #include <utility>
 
-#include "estimator/job_keys.h"
+#include "estimator/least/job_keys.h"
 
 namespace vramfit {
 

@@ -1,4 +1,4 @@
-#include "estimator/result_changes.h"
+#include "estimator/changes/result_changes.h"
 
 #include <algorithm>
 #include <array>

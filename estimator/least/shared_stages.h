@@ -1,4 +1,4 @@
-// Unit layouts and tapes of many jobs of one model: those with equal keys (estimator/job_keys.h) share them.
+// Unit layouts and tapes of many jobs of one model: those with equal keys (estimator/least/job_keys.h) share them.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-#include "estimator/void_choices.h"
+#include "estimator/changes/void_choices.h"
 
 #include <algorithm>
 #include <array>

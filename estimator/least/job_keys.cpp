@@ -1,4 +1,4 @@
-#include "estimator/job_keys.h"
+#include "estimator/least/job_keys.h"
 
 #include <algorithm>
 

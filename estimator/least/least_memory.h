@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "estimator/open_choices.h"
-#include "estimator/saved_activations.h"
-#include "estimator/shared_stages.h"
+#include "estimator/least/open_choices.h"
+#include "estimator/least/saved_activations.h"
+#include "estimator/least/shared_stages.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
@@ -84,7 +84,7 @@ class LeastMemory {
  private:
   const std::vector<SavedActivations>& saved_of(const Graph& graph, const Job& job);
   const Units& units_of(const Graph& graph, const Job& job);
-  Units make_units(const Graph& graph, const Job& job);  // estimator/least_memory_units.cpp
+  Units make_units(const Graph& graph, const Job& job);  // estimator/least/least_memory_units.cpp
 
   const Cluster& cluster_;
   std::shared_ptr<SharedStages> stages_;

@@ -1,4 +1,4 @@
-#include "estimator/least_memory.h"
+#include "estimator/least/least_memory.h"
 
 #include <doctest/doctest.h>
 

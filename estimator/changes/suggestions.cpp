@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/process/in_parallel.h"
+#include "estimator/changes/result_changes.h"
 #include "estimator/rank_estimate.h"
-#include "estimator/result_changes.h"
 #include "job/cluster/cluster_text.h"
 #include "job/fields/job_fields.h"
 #include "job/loss_options.h"

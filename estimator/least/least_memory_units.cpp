@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/index.h"
-#include "estimator/least_memory.h"
+#include "estimator/least/least_memory.h"
 #include "estimator/rank_estimate.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"

@@ -1,5 +1,5 @@
 // Follows the tapes as program/lowering/block.cpp does, but adds up sizes instead of recording events.
-#include "estimator/saved_activations.h"
+#include "estimator/least/saved_activations.h"
 
 #include <algorithm>
 #include <map>

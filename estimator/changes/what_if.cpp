@@ -1,4 +1,4 @@
-#include "estimator/what_if.h"
+#include "estimator/changes/what_if.h"
 
 namespace vramfit {
 namespace {
