@@ -2,21 +2,17 @@
 
 import dataclasses
 import sys
+import typing
 
 import deepspeed_events_test
-from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
-from events_test import FOLDER, QLORA, SMALL, TINY, counted_events, libraries, rehearsed_events
-from recorded import Comparison
-from sft_deepspeed_events_test import SCARCE
+from deepspeed_events_test import AT_ONCE  # which puts the folders above on the path
+from events_test import QLORA, SMALL, TINY, counted_events
+from trl_zero import SCARCE, TrlZeroCase, comparison, drawn_as, rehearsed_by
 
 
 @dataclasses.dataclass
-class DpoZeroCase(ZeroCase):
-    def prepares(self):
-        return False
-
-    def job(self):
-        return {**super().job(), "modeling": "trl-dpo"}
+class DpoZeroCase(TrlZeroCase):
+    MODELING: typing.ClassVar[str] = "trl-dpo"
 
 
 # Recorded, too.
@@ -105,7 +101,7 @@ def without_settling(events):
 
 
 def rehearsed(case, warm):
-    events = rehearsed_events(case, warm, "dpo_train.py", 0 if case.zero == 3 else heaviest_rank(case))
+    events = rehearsed_by("dpo_train.py", case, warm)
     return without_second_step(events) if events and settles_between_steps(case) else events
 
 
@@ -115,13 +111,10 @@ def counted(case):
 
 
 def drawn(seed, *only):
-    case = deepspeed_events_test.drawn(seed, *only)
-    return DpoZeroCase(**{field.name: getattr(case, field.name) for field in dataclasses.fields(case)})
+    return drawn_as(DpoZeroCase, seed, *only)
 
 
-DPO_DEEPSPEED = Comparison(
-    script=FOLDER / "dpo_deepspeed_events_test.py", case_type=DpoZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"], are_optional=True, few=FEW, more=MORE,
-    warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted, changed=other_bucket)
+DPO_DEEPSPEED = comparison("dpo_deepspeed_events_test.py", DpoZeroCase, FEW, MORE, rehearsed, counted)
 
 
 if __name__ == "__main__":

@@ -5,21 +5,17 @@ Texts of completions that ranks send each other are up to 256 KiB of all ranks: 
 
 import dataclasses
 import sys
+import typing
 
 import deepspeed_events_test
-from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
-from events_test import FOLDER, QLORA, SMALL, TINY, counted_events, libraries, rehearsed_events
-from recorded import Comparison
-from sft_deepspeed_events_test import SCARCE
+from deepspeed_events_test import AT_ONCE  # which puts the folders above on the path
+from events_test import QLORA, SMALL, TINY
+from trl_zero import SCARCE, TrlZeroCase, comparison, drawn_as, rehearsed_by
 
 
 @dataclasses.dataclass
-class GrpoZeroCase(ZeroCase):
-    def prepares(self):
-        return False
-
-    def job(self):
-        return {**super().job(), "modeling": "trl-grpo"}
+class GrpoZeroCase(TrlZeroCase):
+    MODELING: typing.ClassVar[str] = "trl-grpo"
 
 
 # Recorded, too. A step has two completions or more.
@@ -58,17 +54,16 @@ MORE = [
 
 
 def rehearsed(case, warm):
-    return rehearsed_events(case, warm, "grpo_train.py", 0 if case.zero == 3 else heaviest_rank(case))
+    return rehearsed_by("grpo_train.py", case, warm)
 
 
 def drawn(seed, *only):
-    case = deepspeed_events_test.drawn(seed, *only)
-    return GrpoZeroCase(**{**{field.name: getattr(case, field.name) for field in dataclasses.fields(case)}, "batch": max(2, case.batch), "sequence": min(case.sequence, 40_000 // (max(2, case.batch) * case.accumulation * case.ranks))})
+    case = drawn_as(GrpoZeroCase, seed, *only)
+    batch = max(2, case.batch)
+    return dataclasses.replace(case, batch=batch, sequence=min(case.sequence, 40_000 // (batch * case.accumulation * case.ranks)))
 
 
-GRPO_DEEPSPEED = Comparison(
-    script=FOLDER / "grpo_deepspeed_events_test.py", case_type=GrpoZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"], are_optional=True, few=FEW, more=MORE,
-    warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
+GRPO_DEEPSPEED = comparison("grpo_deepspeed_events_test.py", GrpoZeroCase, FEW, MORE, rehearsed)
 
 
 if __name__ == "__main__":

@@ -2,21 +2,17 @@
 
 import dataclasses
 import sys
+import typing
 
 import deepspeed_events_test
-from deepspeed_events_test import AT_ONCE, ZeroCase, groups_of, heaviest_rank, other_bucket  # which puts the folders above on the path
-from events_test import FOLDER, QLORA, SMALL, TINY, counted_events, libraries, rehearsed_events
-from recorded import Comparison
-from sft_deepspeed_events_test import SCARCE
+from deepspeed_events_test import AT_ONCE, groups_of  # which puts the folders above on the path
+from events_test import QLORA, SMALL, TINY
+from trl_zero import SCARCE, TrlZeroCase, comparison, drawn_as, rehearsed_by
 
 
 @dataclasses.dataclass
-class RewardZeroCase(ZeroCase):
-    def prepares(self):
-        return False
-
-    def job(self):
-        return {**super().job(), "modeling": "trl-reward"}
+class RewardZeroCase(TrlZeroCase):
+    MODELING: typing.ClassVar[str] = "trl-reward"
 
 
 # Recorded, too.
@@ -66,17 +62,14 @@ def trained_groups(case):
 
 
 def rehearsed(case, warm):
-    return rehearsed_events(case, warm, "reward_train.py", 0 if case.zero == 3 else heaviest_rank(case, trained_groups(case)))
+    return rehearsed_by("reward_train.py", case, warm, trained_groups)
 
 
 def drawn(seed, *only):
-    case = deepspeed_events_test.drawn(seed, *only)
-    return RewardZeroCase(**{field.name: getattr(case, field.name) for field in dataclasses.fields(case)})
+    return drawn_as(RewardZeroCase, seed, *only)
 
 
-REWARD_DEEPSPEED = Comparison(
-    script=FOLDER / "reward_deepspeed_events_test.py", case_type=RewardZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"], are_optional=True, few=FEW, more=MORE,
-    warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
+REWARD_DEEPSPEED = comparison("reward_deepspeed_events_test.py", RewardZeroCase, FEW, MORE, rehearsed)
 
 
 if __name__ == "__main__":

@@ -7,23 +7,18 @@
 
 import dataclasses
 import sys
+import typing
 
 import deepspeed_events_test
-from deepspeed_events_test import AT_ONCE, ZeroCase, heaviest_rank, other_bucket  # which puts the folders above on the path
-from events_test import FOLDER, QLORA, SMALL, TINY, counted_events, libraries, rehearsed_events
-from recorded import Comparison
+from deepspeed_events_test import AT_ONCE  # which puts the folders above on the path
+from events_test import QLORA, SMALL, TINY
+from trl_zero import SCARCE, TrlZeroCase, comparison, drawn_as, rehearsed_by
 
 
 @dataclasses.dataclass
-class SftZeroCase(ZeroCase):
-    def prepares(self):
-        return False
+class SftZeroCase(TrlZeroCase):
+    MODELING: typing.ClassVar[str] = "trl"
 
-    def job(self):
-        return {**super().job(), "modeling": "trl"}
-
-
-SCARCE = "max_live_parameters=20000000,max_reuse_distance=3000000,sub_group_size=4000000,prefetch_bucket_size=6000000,param_persistence_threshold=0"
 
 # Recorded, too.
 FEW = [
@@ -84,17 +79,14 @@ MORE += [
 
 
 def rehearsed(case, warm):
-    return rehearsed_events(case, warm, "sft_train.py", 0 if case.zero == 3 else heaviest_rank(case))
+    return rehearsed_by("sft_train.py", case, warm)
 
 
 def drawn(seed, *only):
-    case = deepspeed_events_test.drawn(seed, *only)
-    return SftZeroCase(**{field.name: getattr(case, field.name) for field in dataclasses.fields(case)})
+    return drawn_as(SftZeroCase, seed, *only)
 
 
-SFT_DEEPSPEED = Comparison(
-    script=FOLDER / "sft_deepspeed_events_test.py", case_type=SftZeroCase, libraries=["deepspeed", "trl", "transformers", "torch", "accelerate", "peft", "bitsandbytes", "datasets"], are_optional=True, few=FEW, more=MORE,
-    warm=lambda: libraries("torch", "transformers", "accelerate", "peft", "trl", "datasets", "bitsandbytes"), rehearsed=rehearsed, counted=counted_events, changed=other_bucket)
+SFT_DEEPSPEED = comparison("sft_deepspeed_events_test.py", SftZeroCase, FEW, MORE, rehearsed)
 
 
 if __name__ == "__main__":
