@@ -165,4 +165,6 @@ class Workplace:
 
     def reference(self, case, hyper, mutation=reference.NO_MUTATION, attention=None, **options):
         model = reference.build(model_path(self.family), self.state, attention)
+        if case.checkpointing == "full":
+            model.activation_checkpointing_enable({"use_reentrant": False})   # torch.utils.checkpoint, layer by layer
         return reference.train(model, batches(case, self.data, hyper.steps), hyper, mutation, **options)

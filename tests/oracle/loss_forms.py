@@ -3,9 +3,11 @@ in chunks whose gradients are made in backward or in forward, on 1 and 2 ranks, 
 
 Loss and all gradients of the first step, taken together, within 1e-6; tensor by tensor within 1e-5, as in parity.py. Each mistake in
 the reference must be noticed, by a figure at least ten times its tolerance.
-Arguments: `cases` or `mistakes`.
+`liger`: the same figures against Liger's fused linear cross entropy, whose Triton kernels are interpreted on the CPU.
+Arguments: `cases`, `liger` or `mistakes`.
 """
 
+import os
 import sys
 from dataclasses import dataclass
 
@@ -48,12 +50,40 @@ def sum_of_losses(logits, labels, terms):
     return entropy + terms.z_loss * (torch.logsumexp(logits, -1) ** 2 * counted).sum(), int(counted.sum())
 
 
-def expected(place, case, terms):
+def by_torch(model, ids, labels, terms):
+    return sum_of_losses(reference.logits_of(model, ids), labels, terms)
+
+
+def by_liger(model, ids, labels, terms):
+    """The sum over the counted labels from the last hidden states and the head's weight, without whole logits."""
+    from liger_kernel.ops import LigerFusedLinearCrossEntropyFunction
+
+    hidden, labels = model.model(input_ids=ids).last_hidden_state, labels.reshape(-1)
+    loss, *_ = LigerFusedLinearCrossEntropyFunction.apply(hidden.reshape(len(labels), -1), model.lm_head.weight, labels, None, None,
+                                                          terms.ignore_index, terms.z_loss, terms.label_smoothing, "sum")
+    return loss, int((labels != terms.ignore_index).sum())
+
+
+def interpret_triton():
+    """To be called before Triton is imported. Its interpreter makes integers of arrays with one element, which NumPy 2.4 refuses."""
+    os.environ["TRITON_INTERPRET"] = "1"
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang_tensor
+
+    def patch_with_index(tensor, scope):
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    interpreter._patch_lang_tensor = patch_with_index
+
+
+def expected(place, case, terms, losses=by_torch):
     """Loss and gradients of the first step: summed over micro-batches, divided by the labels counted in all of them."""
     model = reference.build(executor.model_path(place.family), place.state)
     total, count = 0.0, 0
     for ids, labels in executor.batches(case, place.data, 1)(1):
-        loss, counted = sum_of_losses(reference.logits_of(model, ids), labels, terms)
+        loss, counted = losses(model, ids, labels, terms)
         loss.backward()
         total, count = total + float(loss.detach().double()), count + counted
     return total / count, {name: p.grad / count for name, p in model.named_parameters()}
@@ -67,6 +97,20 @@ def compare(case, run, truth):
     c.hold("all gradients", "step 1", relative(flat(run.gradients, names), flat(gradients, names)), TOLERANCE)
     compare_gradients(c, run.gradients, gradients, executor.config_of(case.family))
     return c
+
+
+def liger():
+    interpret_triton()
+    place, ok = Workplace("llama"), True
+    for terms in (Terms(), ALL):
+        case = Case("llama", ranks=1, micro_batch=4, accumulation=2, extra=terms.flags)
+        truth = expected(place, case, terms, by_liger)
+        for form in FORMS:
+            case = Case("llama", ranks=1, micro_batch=4, accumulation=2, loss=form, extra=terms.flags)
+            ok &= report(case, compare(case, place.executor(case, HYPER), truth))
+    wrong = compare(case, place.executor(case, HYPER), expected(place, case, Terms(), by_liger))
+    print("ok   noticed:" if wrong.failures else "FAIL not noticed:", "Liger's without smoothing and z-loss, every label counted")
+    return ok and bool(wrong.failures)
 
 
 def cases():
@@ -102,4 +146,4 @@ def mistakes():
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.exit(0 if {"cases": cases, "mistakes": mistakes}[sys.argv[1]]() else 1)
+    sys.exit(0 if {"cases": cases, "liger": liger, "mistakes": mistakes}[sys.argv[1]]() else 1)

@@ -153,7 +153,7 @@ def meshes(all_of_them=False):
     for case in mesh_cases(all_of_them):
         place = places.setdefault(case.family, None) or Workplace(case.family)
         places[case.family] = place
-        rows = case.family, case.ranks * case.micro_batch, case.accumulation  # all that the plain loop sees of a case
+        rows = case.family, case.ranks * case.micro_batch, case.accumulation, case.checkpointing  # all that the plain loop sees of a case
         c, _, trained[rows] = compare(case, place, HYPER.with_(steps=6), theirs=trained.get(rows))
         ok &= report(case, c)
     return ok
