@@ -1,8 +1,8 @@
 """AdamW with quantized states against its published definition, flat and in training.
 
-    block_states.py states      updates of a flat tensor: maps, and how far states are from those of AdamW in double
+    block_states.py states      updates of a flat tensor: how far states are from those of AdamW in double, beside the definition's,
+                                bitsandbytes' and torchao's own
     block_states.py losses      200 steps of a tiny model, beside PyTorch with the definition's states
-    block_states.py libraries   the first with bitsandbytes' and torchao's own updates; skipped where they aren't installed
 
 The definition is Dettmers et al., arXiv:2110.02861: blocks of 256, each scaled by its largest magnitude, every number as the
 nearest value of a dynamic map; with 4 bits, torchao's: blocks of 128, second moments in sixteenths. With FP8, Peng et al.,
@@ -24,7 +24,6 @@ from executor import BIN
 OPTIONS = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight-decay": 0.1}
 ELEMENTS, STEPS = 1 << 16, 30
 CLOSE = 1.005   # of an error's root mean square; two roundings of equally many bits differ by less
-SKIPPED = 77
 E4M3 = torch.float8_e4m3fn
 
 
@@ -153,7 +152,7 @@ def held(what, own, other, factor=CLOSE):
     return ok
 
 
-def states(others=lambda optimizer: {}):
+def states():
     parameters, gradients = problem()
     truth = adamw(parameters, gradients)
     ok = True
@@ -162,7 +161,7 @@ def states(others=lambda optimizer: {}):
         for device in ("cpu", "cuda"):
             own = errors(ours(optimizer, device, parameters, gradients), truth)
             ok &= held(f"{optimizer} for {device} beside its definition", own, defined)
-            for name, run in others(optimizer).items():
+            for name, run in library_updates(optimizer).items():
                 ok &= held(f"{optimizer} for {device} beside {name}", own, errors(run(parameters, gradients), truth))
         if isinstance(form, Scaled):
             same = all((a == b).all() for a, b in zip(ours(optimizer, "cpu", parameters, gradients), scaled_in_fp32(parameters, gradients)))
@@ -227,13 +226,14 @@ def by_torch(make):
 
 
 def library_updates(optimizer):
+    """Those that the libraries for this form of states have."""
+    os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
     import bitsandbytes
     import torchao.optim
     o = {"lr": OPTIONS["lr"], "betas": (OPTIONS["beta1"], OPTIONS["beta2"]), "eps": OPTIONS["eps"], "weight_decay": OPTIONS["weight-decay"]}
 
-    def of_torchao(parameter):
-        kind = {"adamw-8bit": torchao.optim.AdamW8bit, "adamw-4bit": torchao.optim.AdamW4bit}[optimizer]
-        return kind([parameter], **o), lambda state: (state["exp_avg"].dequantize(), state["exp_avg_sq"].dequantize())
+    def of_torchao(kind):
+        return lambda parameter: (kind([parameter], **o), lambda state: (state["exp_avg"].dequantize(), state["exp_avg_sq"].dequantize()))
 
     def of_bitsandbytes(parameter):
         def value(state, number):
@@ -241,22 +241,10 @@ def library_updates(optimizer):
             return table[codes.reshape(-1).long()].reshape(-1, 256) * absmax.reshape(-1, 1)
         return bitsandbytes.optim.AdamW8bit([parameter], **o), lambda state: (value(state, 1), value(state, 2))
 
-    found = {"torchao": by_torch(of_torchao)}
-    if optimizer == "adamw-8bit":
-        found["bitsandbytes"] = by_torch(of_bitsandbytes)
-    return found
-
-
-def libraries():
-    os.environ.setdefault("TORCH_COMPILE_DISABLE", "1")
-    try:
-        import bitsandbytes  # noqa: F401
-        import torchao.optim  # noqa: F401
-    except ImportError as error:
-        print(f"skipped: {error}")
-        sys.exit(SKIPPED)
-    return states(library_updates)
+    makers = {"adamw-8bit": {"torchao": of_torchao(torchao.optim.AdamW8bit), "bitsandbytes": of_bitsandbytes},
+              "adamw-4bit": {"torchao": of_torchao(torchao.optim.AdamW4bit)}}
+    return {name: by_torch(make) for name, make in makers.get(optimizer, {}).items()}
 
 
 if __name__ == "__main__":
-    sys.exit(0 if {"states": states, "losses": losses, "libraries": libraries}[sys.argv[1]]() else 1)
+    sys.exit(0 if {"states": states, "losses": losses}[sys.argv[1]]() else 1)
