@@ -169,6 +169,7 @@ void require_torchtune(const Job& job) {
   }
   if (job.method == Method::full) return;
   if (job.lora.rank_stabilized) refuse_field(job, "rslora");
+  if (job.lora.has_magnitudes) refuse_field(job, "dora");
   if (job.frozen_dtype && *job.frozen_dtype != job.precision.storage) {
     throw NotModelled(
         fmt::format("--frozen-dtype {} with --modeling torchtune (frozen weights have the dtype of the others: "
@@ -228,6 +229,12 @@ void require_trl_adapters(const Job& job, Job& modelled) {
         fmt::format("--modeling {} with --method qlora, --storage-dtype {} and --state-dtype {} (its adapters over 4 "
                     "bits are bf16, and so are their states: --storage-dtype bf16 --state-dtype bf16)",
                     modeling, dtype_name(job.precision.storage), dtype_name(job.precision.state)));
+  }
+  if (job.method == Method::qlora && job.lora.has_magnitudes) {  // sft_trainer.py and its like: __init__
+    throw NotModelled(
+        fmt::format("--modeling {} with --method qlora and --dora on (TRL keeps magnitudes in fp32 beside adapters in "
+                    "bf16: --method lora, or --modeling transformers)",
+                    modeling));
   }
   if (job.method == Method::qlora) modelled.precision.storage = modelled.precision.state = Dtype::bf16;
   if (job.method == Method::lora && job.precision.name == "bf16-pure") {

@@ -129,6 +129,7 @@ Tensor Torch::sum_to(const Tensor& gradient, const Edge& edge) {
     const ReduceScratch scratch = sum_over_rows(gradient.elements / edge.elements, edge.elements, device_);
     const Tensor partials = temporary(scratch.partials.n, Dtype::u8, "partial sums");
     const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+    sum.is_view = true;  // of a sum that keeps the rows' dimensions (ATen/ExpandUtils.h: _sum_to)
     return computed("aten::sum", {reads(gradient)}, std::move(sum));
   }
   const bool is_in_parts = gradient.elements * dtype_bytes(gradient.dtype) > 2 * kGiB;
@@ -286,27 +287,27 @@ Tensor Torch::multiply(const Tensor& a, const Tensor& b) {
     first.dtype = a.dtype;
     second.dtype = b.dtype;
   }
-  Tensor product = value(a.elements, wider(a.dtype, b.dtype), "mul");
-  return record(computed("aten::mul", {reads(a), reads(b)}, std::move(product)), {std::move(second), std::move(first)},
+  Tensor product = value(std::max(a.elements, b.elements), wider(a.dtype, b.dtype), "mul");
+  return record(computed("aten::mul", {reads(a), reads(b)}, std::move(product)), {std::move(first), std::move(second)},
                 std::move(saved), [this, a_wants, b_wants](Tensor& g, const std::vector<Tensor>& kept) {
                   Tensor db, da;
                   if (b_wants) {
                     db = computed("aten::mul", {reads(g), reads(kept[1])}, make_like(g, "mul gradient of other"));
                   }
                   if (a_wants) da = computed("aten::mul", {reads(g), reads(kept[0])}, make_like(g, "mul gradient"));
-                  return std::vector<Tensor>{std::move(db), std::move(da)};
+                  return std::vector<Tensor>{std::move(da), std::move(db)};
                 });
 }
 
 Tensor Torch::multiply_rows(const Tensor& x, const Tensor& scale) {
   Tensor y = multiply(x, scale);
-  if (y.made_by != nullptr) y.made_by->next[0].sum = Edge::Sum::over_columns;
+  if (y.made_by != nullptr) y.made_by->next[1].sum = Edge::Sum::over_columns;
   return y;
 }
 
 Tensor Torch::multiply_columns(const Tensor& x, const Tensor& vector) {
   Tensor y = multiply(x, vector);
-  if (y.made_by != nullptr) y.made_by->next[0].sum = Edge::Sum::over_rows;
+  if (y.made_by != nullptr) y.made_by->next[1].sum = Edge::Sum::over_rows;
   return y;
 }
 

@@ -28,11 +28,6 @@ class Torch final : public Backend {
 
   /// table[ids]; the table is `parameter`, of `rows` rows of `dtype`.
   Tensor embedding(const Tensor& ids, int parameter, std::int64_t rows, std::int64_t width, Dtype dtype);
-  struct Table {
-    int parameter = -1;
-    std::int64_t rows = 0, width = 0;
-    Dtype dtype = Dtype::f32;
-  };
   /// The same of ids that are only seen `times` times (expand), which each call copies.
   Tensor repeated_embedding(const Tensor& ids, std::int64_t times, const Table& table);
   /// x times the transpose of `parameter` (outputs, inputs), x of rows of `inputs`; `bias`: a parameter, or -1.
@@ -45,6 +40,20 @@ class Torch final : public Backend {
                      int bias = -1);
   /// The same of torchao's NF4Tensor (nf4.h), without a bias.
   Tensor linear_nf4(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs);
+  // Of adapters with magnitudes (DoRA).
+  void multiply_before_training() { ensure_workspace(); }  // a product, of which cuBLAS' workspace stays
+  Tensor identity(std::int64_t width, Dtype dtype);        // eye
+  /// A frozen matrix in `dtype`, made whole if it is in 4 bits; empty where it is in `dtype` itself.
+  Tensor frozen_in(int parameter, std::int64_t elements, Dtype dtype, Dtype original);
+  /// linear() of what frozen_in() gave.
+  Tensor linear_of_frozen(const Tensor& x, int parameter, const Tensor& weight, std::int64_t inputs,
+                          std::int64_t outputs);
+  /// linalg.norm(weight + number * change, dim=1), with what frozen_in() gave, without a gradient.
+  Tensor norms_with_change(int parameter, const Tensor& weight, const Tensor& change, std::int64_t outputs);
+  /// parameter / divisor, both of `width` numbers; the divisor needs no gradient.
+  Tensor parameter_over(int parameter, const Tensor& divisor, std::int64_t width);
+  Tensor minus_frozen(const Tensor& x, int parameter);      // a frozen vector from each row of x
+  Tensor row_times(const Tensor& vector, const Tensor& x);  // the vector times each row of x
   /// bmm: for each of `batch` matrices, a of `rows` by `inner` times b of `inner` by `columns`.
   Tensor batched_product(const Tensor& a, const Tensor& b, std::int64_t batch, const WorkShape& shape);
   /// torch.no_grad, from here on or until here: nothing has a place in autograd's graph.
@@ -58,12 +67,6 @@ class Torch final : public Backend {
   /// By a number other than 1.
   Tensor power(const Tensor& x);
   Tensor mean_of_rows(const Tensor& x, std::int64_t width);
-  /// Parameters of `width` numbers of `dtype`.
-  struct NormWeights {
-    int weight = -1, bias = -1;
-    Dtype dtype = Dtype::f32;
-    std::int64_t width = 0;
-  };
   /// layer_norm of rows; under autocast in fp32.
   Tensor layer_norm(const Tensor& x, const NormWeights& by);
   Tensor add_scalar(const Tensor& x) { return with_gradient_of_result(x, "add"); }
@@ -167,11 +170,6 @@ class Torch final : public Backend {
   };
   struct ScoresWanted {
     bool entropy = true, mean_logits = false, is_top = true;
-  };
-  /// A parameter of `outputs` rows.
-  struct OutputWeights {
-    int parameter = -1;
-    std::int64_t width = 0, outputs = 0;
   };
   /// `held`: what has to be kept for the weights until backward; empty: nothing.
   Scores label_scores(const Tensor& h, const Tensor& labels, const OutputWeights& by, const Tensor& held,
@@ -362,6 +360,8 @@ class Torch final : public Backend {
   std::vector<Tensor> flash_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> efficient_forward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
   std::vector<Tensor> efficient_backward(const AttentionShape& shape, Dtype dtype, Accesses inputs);
+  /// x itself, whose gradient is a view of that of its heads (view, transpose).
+  Tensor seen_as_heads(Tensor x);
   Tensor math_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionShape& shape);
   Tensor mask_as_numbers(const Tensor& mask, const AttentionShape& shape, Dtype dtype, AttentionKernel kernel);
   Tensor causal_numbers(std::int64_t sequence, Dtype dtype);

@@ -197,9 +197,20 @@ Tensor Torch::mask_as_numbers(const Tensor& mask, const AttentionShape& shape, D
                   value(mask.elements / shape.sequence * columns, dtype, "mask of scores, padded"));
 }
 
+Tensor Torch::seen_as_heads(Tensor x) {
+  Edge edge = edge_to(x);
+  return record(std::move(x), {std::move(edge)}, {}, [](Tensor& g, const std::vector<Tensor>&) {
+    g.is_view = true;
+    return std::vector<Tensor>{g};
+  });
+}
+
 Tensor Torch::attention(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionShape& shape,
                         const Tensor& mask) {
-  const auto as_computed = [&](const Tensor& x) { return autocast_ ? cast(x, *autocast_) : x; };
+  const auto as_computed = [&](const Tensor& x) {
+    const Tensor heads = seen_as_heads(x);
+    return autocast_ ? cast(heads, *autocast_) : heads;
+  };
   const Tensor v = as_computed(value), k = as_computed(key), q = as_computed(query);  // the last one first
   const AttentionKernel kernel = attention_kernel(shape, q.dtype, bool{mask.storage});
   if (kernel == AttentionKernel::math) return math_attention(q, k, v, shape);

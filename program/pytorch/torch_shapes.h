@@ -33,6 +33,26 @@ struct QuantizedTypes {
   Dtype compute, original;
 };
 
+/// A parameter of `rows` rows of `dtype`, in which each id finds its own.
+struct Table {
+  int parameter = -1;
+  std::int64_t rows = 0, width = 0;
+  Dtype dtype = Dtype::f32;
+};
+
+/// Parameters of a layer norm, of `width` numbers of `dtype`.
+struct NormWeights {
+  int weight = -1, bias = -1;
+  Dtype dtype = Dtype::f32;
+  std::int64_t width = 0;
+};
+
+/// A parameter of `outputs` rows.
+struct OutputWeights {
+  int parameter = -1;
+  std::int64_t width = 0, outputs = 0;
+};
+
 /// Of two types of 16 bits that differ, fp32 (torch.promote_types).
 inline Dtype wider(Dtype a, Dtype b) { return a == b ? a : Dtype::f32; }
 

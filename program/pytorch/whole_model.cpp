@@ -33,6 +33,7 @@ WholeModel::WholeModel(Torch& torch, const Graph& graph, const Job& job, const s
       name_(std::move(name)),
       has_groups_of_trainer_(has_own_groups(job)),
       has_torchaos_codes_(job.modeling == Modeling::torchtune),
+      makes_magnitudes_(job.lora.has_magnitudes),
       held_(held_parameters(graph, job)) {
   for (const Module& module : modules) {
     for (const int index : module.all()) {
@@ -68,6 +69,8 @@ void WholeModel::load() {
       torch_.set_frozen_parameter(p.parameter, p.value);
     }
   }
+  // Weights in 4 bits are on the GPU when PEFT measures their rows (tuners/lora/dora.py: update_layer).
+  if (makes_magnitudes_ && !quantized_.empty()) torch_.multiply_before_training();
 }
 
 void WholeModel::zero_gradients() {

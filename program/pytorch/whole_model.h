@@ -39,7 +39,7 @@ class WholeModel : public Wrapper {
   Torch& torch_;
   const Graph& graph_;
   std::string name_;
-  bool has_groups_of_trainer_, has_torchaos_codes_;
+  bool has_groups_of_trainer_, has_torchaos_codes_, makes_magnitudes_;
   std::vector<HeldParameter> held_;
   std::vector<Trained> parameters_;
   std::vector<Tensor> quantized_;  // what belongs to quantized ones beside their codes

@@ -50,7 +50,7 @@ struct OptimizerGroup {
 };
 
 /// The Trainer's groups: weights decay, and norms and biases don't (transformers/trainer_pt_utils.py), which are all
-/// vectors but sinks, and biases of all experts. In the order of `trained`.
+/// vectors but sinks and magnitudes, and biases of all experts. In the order of `trained`.
 struct ByDecay {
   std::vector<Trained*> decaying, others;
 };
@@ -58,7 +58,9 @@ inline ByDecay split_by_decay(const std::vector<Trained*>& trained, const Graph&
   ByDecay split;
   for (Trained* p : trained) {
     const Parameter& parameter = graph.parameters[static_cast<std::size_t>(p->parameter)];
-    const bool is_vector = parameter.shape.size() == 1 && !parameter.name.ends_with(".sinks");
+    const bool is_like_matrix =
+        parameter.name.ends_with(".sinks") || parameter.name.ends_with(".lora_magnitude_vector");
+    const bool is_vector = parameter.shape.size() == 1 && !is_like_matrix;
     const bool is_bias = parameter.name.ends_with("_bias");
     (is_vector || is_bias ? split.others : split.decaying).push_back(p);
   }

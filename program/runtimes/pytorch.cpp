@@ -75,8 +75,9 @@ void require(const Job& job, const Cluster& cluster) {
   eager::require_loss(job, modelled);
   if (job.modeling == Modeling::torchtune) eager::require_torchtune(job);
   if (cluster.cards() > 1) require_ddp(job);
-  constexpr std::array<std::string_view, 8> kAdapters{"method",       "lora_rank", "lora_alpha",   "lora_dropout",
-                                                      "lora_targets", "rslora",    "frozen_dtype", "quantization"};
+  constexpr std::array<std::string_view, 9> kAdapters{"method",       "lora_rank",    "lora_alpha",
+                                                      "lora_dropout", "lora_targets", "rslora",
+                                                      "dora",         "frozen_dtype", "quantization"};
   std::span<const std::string_view> honoured;
   const bool adapts = uses_accelerate(job) || job.modeling == Modeling::torchtune;
   if (adapts && job.method != Method::full) honoured = kAdapters;

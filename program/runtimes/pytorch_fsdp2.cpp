@@ -217,9 +217,9 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
 }
 
 constexpr std::array<std::string_view, 2> kHonoured{"wrap", "wrap_embeddings"};
-constexpr std::array<std::string_view, 10> kWithAdapters{"wrap",         "wrap_embeddings", "method",       "lora_rank",
-                                                         "lora_alpha",   "lora_dropout",    "lora_targets", "rslora",
-                                                         "frozen_dtype", "quantization"};
+constexpr std::array<std::string_view, 11> kWithAdapters{"wrap",       "wrap_embeddings", "method",       "lora_rank",
+                                                         "lora_alpha", "lora_dropout",    "lora_targets", "rslora",
+                                                         "dora",       "frozen_dtype",    "quantization"};
 
 bool is_of_bitsandbytes(const Job& job) {
   return job.optimizer == "adamw-8bit" || job.optimizer_implementation == OptimizerImplementation::paged;

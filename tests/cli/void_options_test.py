@@ -59,7 +59,7 @@ NEAREST = [
     ((*FOUR, "--stack", "transformers", "--z-loss", "1e-4"), "--stack vramfit"),
     ((*ONE, "--stack", "transformers", "--kernels", "vramfit"), "--stack vramfit"),
     ((*ONE, "--stack", "transformers", "--optimizer-in-backward", "on", "--no-clip"), "--stack vramfit"),
-    ((*ONE, "--stack", "transformers", "--method", "lora", "--dora", "on"), "--stack vramfit"),
+    ((*FOUR, "--stack", "deepspeed", "--method", "lora", "--dora", "on"), "--stack transformers"),
     ((*ONE, "--stack", "transformers", "--freeze", "embeddings"), "--stack vramfit"),
     ((*ONE, "--stack", "transformers", "--gradient-mask", "keep:0.5"), "--stack vramfit"),
     ((*ONE, "--stack", "transformers", "--precision", "fp8"), "--precision bf16-mixed"),

@@ -4,6 +4,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/units.h"
 #include "program/stages/adapters.h"
 
 namespace vramfit::eager {
@@ -16,7 +17,8 @@ Adapters::Adapters(Torch& torch, const Job& job)
     : torch_(torch),
       dtype_(job.runtime == Runtime::pytorch_fsdp2 ? job.precision.compute : job.precision.storage),
       quantized_{.compute = job.precision.compute, .original = dtype_of_loading(job)},
-      drops_(job.lora.dropout > 0 && !has_pairs(job)),  // disable_dropout
+      has_dropout_(job.lora.dropout > 0),
+      drops_(has_dropout_ && !has_pairs(job)),  // disable_dropout
       need_input_gradients_(has_adapters(job) && !std::holds_alternative<NoCheckpointing>(job.checkpointing)),
       rank_(job.lora.rank) {}
 
@@ -27,10 +29,14 @@ Tensor Adapters::added(Tensor result, const Tensor& x, const LinearParameters& b
   const bool is_quantized = torch_.is_quantized(by.weight);
   if (is_quantized) result = torch_.clone(result);
   torch_.reach({.name = name, .parameters = {}}, by.lora_a);  // whose dtype it asks for
-  if (is_quantized) return torch_.add(result, change(x, by, inputs, outputs, name));
+  const auto sum = [&](const Tensor& input) {
+    if (by.magnitudes >= 0) return redirected(result, input, by, inputs, outputs, name);
+    return torch_.add(result, change(input, by, inputs, outputs, name));
+  };
+  if (is_quantized) return sum(x);
   const Tensor wide = torch_.cast(x, dtype_);
   const Dtype dtype = result.dtype;
-  result = torch_.add(result, change(wide, by, inputs, outputs, name));
+  result = sum(wide);
   return torch_.cast(result, dtype);
 }
 
@@ -39,24 +45,53 @@ Tensor Adapters::quantized(const Tensor& x, const LinearParameters& by, std::int
   return torch_.linear_4bit(x, by.weight, inputs, outputs, quantized_, by.bias);
 }
 
-/// A dropout of 0 is a module, too.
-Tensor Adapters::change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
-                        const std::string& name) const {
-  const auto within = [&](const char* module_name, std::vector<int> parameters, const Tensor& input, const auto& code) {
-    const Submodule module{.name = name + module_name, .parameters = std::move(parameters)};
-    return torch_.leave(module, code(torch_.enter(module, input)));
-  };
-  const auto dropped = [&] {
-    return within(".lora_dropout", {}, x, [&](const Tensor& y) { return drops_ ? torch_.dropout(y) : y; });
-  };
+Tensor Adapters::dropped(const Tensor& x, const std::string& name) const {
+  return within(name + ".lora_dropout", {}, x, [&](const Tensor& y) { return drops_ ? torch_.dropout(y) : y; });
+}
+
+Tensor Adapters::through(Tensor x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
+                         const std::string& name) const {
   const auto linear = [&](const char* module_name, int parameter, const Tensor& input, std::int64_t from,
                           std::int64_t to) {
-    return within(module_name, {parameter}, input,
+    return within(name + module_name, {parameter}, input,
                   [&](const Tensor& y) { return torch_.linear(y, parameter, from, to); });
   };
-  Tensor change = linear(".lora_A", by.lora_a, dropped(), inputs, rank_);
-  change = linear(".lora_B", by.lora_b, change, rank_, outputs);
-  return torch_.scale(change);
+  const Tensor hidden = linear(".lora_A", by.lora_a, x, inputs, rank_);
+  x = {};
+  return linear(".lora_B", by.lora_b, hidden, rank_, outputs);
+}
+
+Tensor Adapters::change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
+                        const std::string& name) const {
+  return torch_.scale(through(dropped(x, name), by, inputs, outputs, name));
+}
+
+/// DoraLinearVariant.forward and DoraLinearLayer.forward: the change is made whole, as if of an identity, to know how
+/// long the rows of the sum are. The gradient doesn't go that way.
+Tensor Adapters::redirected(const Tensor& result, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
+                            std::int64_t outputs, const std::string& name) const {
+  const Tensor input = has_dropout_ ? dropped(x, name) : x;
+  const auto direct = [&](const Tensor& entered) {
+    const auto whole_change = [&] {
+      const Tensor identity = torch_.identity(inputs, dtype_);
+      return through(identity, by, inputs, outputs, name);
+    };
+    const Tensor change = torch_.cast(whole_change(), entered.dtype);
+    const Tensor weight = torch_.frozen_in(by.weight, checked_mul(inputs, outputs), entered.dtype, quantized_.original);
+    const Tensor norms = torch_.norms_with_change(by.weight, weight, change, outputs);
+    const Tensor scale = torch_.parameter_over(by.magnitudes, norms, outputs);
+    const Tensor adapted = through(entered, by, inputs, outputs, name);
+    const auto share_of_base = [&] {
+      if (has_dropout_) return torch_.linear_of_frozen(entered, by.weight, weight, inputs, outputs);
+      return by.bias >= 0 ? torch_.minus_frozen(result, by.bias) : result;
+    };
+    const Tensor base = share_of_base();
+    const Tensor of_base = torch_.row_times(torch_.add_scalar(scale), base);
+    const Tensor of_change = torch_.scale(torch_.row_times(scale, adapted));
+    return torch_.add(of_base, of_change);
+  };
+  const Tensor added = within(name + ".lora_magnitude_vector", {by.magnitudes}, input, direct);
+  return torch_.add(result, added);
 }
 
 }  // namespace vramfit::eager

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "program/pytorch/modelings/segment_reader.h"
 #include "program/pytorch/torch.h"
@@ -22,9 +24,6 @@ class Adapters {
                const std::string& name = "") const;
   /// The result of a linear in 4 bits, without what its adapter adds.
   Tensor quantized(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) const;
-  /// What the adapter adds; `name` as above.
-  Tensor change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
-                const std::string& name = "") const;
   /// Where layers are checkpointed over a frozen embedding (enable_input_require_grads).
   bool need_input_gradients() const { return need_input_gradients_; }
   /// From here on: whether they change anything (disable_adapter).
@@ -38,9 +37,29 @@ class Adapters {
   bool need_input_gradients_again() const { return need_input_gradients_ && were_left_out_; }
 
  private:
+  /// code(input) as the module `name` computes it, with its hooks.
+  template <typename Code>
+  Tensor within(const std::string& name, std::vector<int> parameters, const Tensor& input, const Code& code) const {
+    const Submodule module{.name = name, .parameters = std::move(parameters)};
+    return torch_.leave(module, code(torch_.enter(module, input)));
+  }
+  /// A dropout of 0 is a module, too.
+  Tensor dropped(const Tensor& x, const std::string& name) const;
+  /// lora_B(lora_A(x)); x is let go of in between, unless the caller holds it.
+  Tensor through(Tensor x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
+                 const std::string& name) const;
+
+  /// What the adapter adds.
+  Tensor change(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs,
+                const std::string& name) const;
+  /// `result` with what DoRA adds to it; with dropout, it makes the base's share anew.
+  Tensor redirected(const Tensor& result, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
+                    std::int64_t outputs, const std::string& name) const;
+
   Torch& torch_;
   Dtype dtype_;
   QuantizedTypes quantized_;
+  bool has_dropout_;
   bool drops_;  // what adapters read
   bool need_input_gradients_;
   bool are_used_ = true, were_left_out_ = false;

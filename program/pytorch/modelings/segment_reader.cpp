@@ -6,7 +6,7 @@
 namespace vramfit::eager {
 
 void append_parameters(std::vector<int>& list, const LinearParameters& of) {
-  for (const int parameter : {of.weight, of.bias, of.lora_a, of.lora_b}) {
+  for (const int parameter : {of.weight, of.bias, of.lora_a, of.lora_b, of.magnitudes}) {
     if (parameter >= 0) list.push_back(parameter);
   }
 }
@@ -40,6 +40,7 @@ LinearParameters SegmentReader::with_adapter(const Op& linear) {
   const Op& adapter = take(OpKind::lora);
   made.lora_a = adapter.parameters[0].parameter;
   made.lora_b = adapter.parameters[1].parameter;
+  if (is_next(OpKind::magnitude)) made.magnitudes = take(OpKind::magnitude).parameters.front().parameter;
   return made;
 }
 

@@ -13,7 +13,7 @@ namespace vramfit::eager {
 /// Parameters by index in the graph; -1: no bias, no adapter, or no such linear.
 struct LinearParameters {
   int weight = -1, bias = -1;
-  int lora_a = -1, lora_b = -1;
+  int lora_a = -1, lora_b = -1, magnitudes = -1;
 };
 
 /// The same of a LayerNorm.

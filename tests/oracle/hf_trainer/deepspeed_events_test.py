@@ -29,9 +29,9 @@ class ZeroCase(Case):
     sizes: str = ""  # of ZeRO-3, as --zero3-sizes has them
     serial: bool = False  # ZeRO-3 without overlap_comm, which is on by default
 
-    def words_of_zero(self):
+    def more_words(self):
         if self.zero < 3:
-            return super().words_of_zero()
+            return super().more_words()
         named = "prefetch_bucket_size=auto,param_persistence_threshold=auto" if self.sizes == "auto" else self.sizes
         sizes = [word.split("=") for word in named.split(",") if word]
         return [*(["--overlap", "off"] if self.serial else []), *(["--sizes", *(f"{KEYS[key]}={value}" for key, value in sizes)] if sizes else [])]

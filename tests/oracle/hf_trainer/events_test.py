@@ -59,7 +59,7 @@ class Case(FamilyDims):
     def fsdp_version(self):
         return 2
 
-    def words_of_zero(self):
+    def more_words(self):
         """Arguments of the script."""
         return ["--overlap", "on"] if self.overlap else []
 
@@ -331,7 +331,7 @@ def script(case, folder, events, name="train.py"):
         FOLDER / name, "--config", config_file(case, folder), "--batch", case.batch, "--sequence", case.sequence, "--accumulation", case.accumulation, "--precision", case.precision,
         "--storage", case.storage, "--attention", case.attention, "--checkpointing", case.checkpointing, "--optimizer", case.optimizer,
         "--lora-rank", case.lora_rank, "--lora-dropout", case.lora_dropout, "--lora-targets", case.lora_targets, "--frozen-dtype", case.frozen_dtype, "--quantization", case.quantization,
-        "--fsdp", sharding, "--fsdp-version", case.fsdp_version(), "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--zero", case.zero, "--bucket", case.bucket, "--max-grad-norm", 1 if case.clip else 0, *case.words_of_zero(), "--steps", STEPS, "--events", events)]
+        "--fsdp", sharding, "--fsdp-version", case.fsdp_version(), "--checkpointed-by", case.checkpointed_by, "--offload", case.offload, "--zero", case.zero, "--bucket", case.bucket, "--max-grad-norm", 1 if case.clip else 0, *case.more_words(), "--steps", STEPS, "--events", events)]
 
 
 def libraries(*names):

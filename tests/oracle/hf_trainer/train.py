@@ -38,6 +38,7 @@ def parse(arguments):
     parser.add_argument("--lora-rank", type=int, default=0, help="adapters by PEFT; 0: none")
     parser.add_argument("--lora-dropout", type=float, default=0)
     parser.add_argument("--lora-targets", default="all-linear")
+    parser.add_argument("--dora", action="store_true", help="adapters with magnitudes")
     parser.add_argument("--frozen-dtype", choices=["bf16", "fp16", "fp32"], default="bf16", help="of the base under adapters")
     parser.add_argument("--quantization", choices=["none", "nf4", "nf4-double"], default="none", help="of the base, by bitsandbytes")
     parser.add_argument("--attention", choices=["flash", "auto", "math"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards; math: eager, the library's own code")
@@ -108,7 +109,7 @@ def storage_of(options):
 
 def adapters_of(options, task="CAUSAL_LM"):
     targets = options.lora_targets if options.lora_targets == "all-linear" else options.lora_targets.split(",")
-    return LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type=task)
+    return LoraConfig(r=options.lora_rank, lora_alpha=16, lora_dropout=options.lora_dropout, target_modules=targets, task_type=task, use_dora=options.dora)
 
 
 def base_of(options, quantize=None):
