@@ -70,7 +70,7 @@ SAVERS = [
     Saver("all shards in host memory", {"offload": "params"}, (Library("FSDP2's CPUOffloadPolicy", ("--offload-params",), SHARDED, stack={"stack": "transformers", "offload": "params"}),)),
     Saver("LoRA, rank 16", LORA, (Library("PEFT", ("--adapters", "lora"), stack=LORA),)),
     Saver("rsLoRA", {**LORA, "rslora": "on"}, (Library("PEFT", ("--adapters", "rslora"), stack={**LORA, "rslora": "on"}),)),
-    Saver("DoRA", {**LORA, "dora": "on"}, (Library("PEFT", ("--adapters", "dora")),)),
+    Saver("DoRA", {**LORA, "dora": "on"}, (Library("PEFT", ("--adapters", "dora"), stack={**LORA, "dora": "on"}),)),
     Saver("LoRA over int8", {**LORA, "quantization": "int8"}),  # library.py has int8, too, but its peak follows from which activations are outliers, which a phantom GPU doesn't know
     Saver("QLoRA", QLORA, (Library("PEFT, bitsandbytes' NF4", ("--adapters", "qlora")),)),
     Saver("QLoRA, own kernels", {**QLORA, **OWN}),
