@@ -30,6 +30,9 @@ constexpr std::array kFlags{
     ChoiceFlag{"gradient-checkpointing", "on|off", "Keep each layer's input alone, and compute it again"},
     ChoiceFlag{"optimizer", "NAME", "As the library names it: adamw_torch_fused, paged_adamw_8bit, AdamW, ..."},
     ChoiceFlag{"offload", "WHAT", "What is kept in host memory: none, optimizer (its states) or params (weights too)"},
+    ChoiceFlag{"sharding", "NAME", "no-shard, shard-optimizer (ZeRO-1), shard-grad-op (ZeRO-2) or full-shard (ZeRO-3)"},
+    ChoiceFlag{"overlap-comm", "default|on|off", "DeepSpeed: reduce gradients on a stream of their own"},
+    ChoiceFlag{"zero3-sizes", "NAME=N,...", "DeepSpeed's ZeRO-3: sizes, as estimate takes them, or auto"},
     ChoiceFlag{"steps", "N", "Optimizer steps to rehearse"},
     ChoiceFlag{"lora-rank", "N", "Rank of the LoRA adapters; 0, where it is possible, trains the whole model"},
 };

@@ -1,4 +1,4 @@
-# recipe: full fine-tuning with DeepSpeed's ZeRO-3 by transformers' Trainer
+# recipe: full fine-tuning with DeepSpeed's ZeRO-3, or ZeRO-1 or ZeRO-2 by --sharding, by transformers' Trainer
 # libraries: torch>=2.6 transformers>=5.0 accelerate>=1.10 deepspeed>=0.17
 # launch: torchrun
 import os
@@ -16,6 +16,7 @@ GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
 OFFLOAD = "none"  # --offload none|optimizer|params
 OVERLAP_COMM = "default"  # --overlap-comm default|on|off
+SHARDING = "full-shard"  # --sharding full-shard|shard-grad-op|shard-optimizer
 ZERO3_SIZES = "default"  # --zero3-sizes default|auto|NAME=N,...
 STEPS = 3  # --steps
 
@@ -42,8 +43,10 @@ def sizes():
 
 
 def main():
+    stage = {"shard-optimizer": 1, "shard-grad-op": 2, "full-shard": 3}[SHARDING]
+    of_zero3 = {"stage3_gather_16bit_weights_on_model_save": True, **sizes()} if stage == 3 else {}
     settings = {
-        "zero_optimization": {"stage": 3, "stage3_gather_16bit_weights_on_model_save": True, **sizes()},
+        "zero_optimization": {"stage": stage, **of_zero3},
         "bf16": {"enabled": "auto"},
         "fp16": {"enabled": "auto"},
         "gradient_clipping": "auto",

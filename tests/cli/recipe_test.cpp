@@ -5,8 +5,11 @@
 #include <algorithm>
 #include <string>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "cli/files.h"
+#include "cli/recipes/recipe_run.h"
 #include "cli/recipes/stack_recipe.h"
 #include "job/cluster/cluster.h"
 #include "job/fields/job_fields.h"
@@ -84,6 +87,18 @@ TEST_CASE("the recipes are those of configs/recipes, and each has a model, a len
     }
   }
   CHECK_THROWS_WITH_AS(find_recipe("trl-stf"), doctest::Contains("did you mean \"trl-sft\""), InputError);
+}
+
+TEST_CASE("each choice of a recipe is a flag of a rehearsal") {
+  CLI::App app;
+  RecipeFlags flags;
+  add_recipe_flags(app, flags);
+  for (const RecipeSource& source : recipe_sources()) {
+    for (const RecipeChoice& choice : find_recipe(std::string(source.name)).choices) {
+      CAPTURE(choice.flag);
+      CHECK((choice.flag == "model" || app.get_option_no_throw("--" + choice.flag) != nullptr));
+    }
+  }
 }
 
 TEST_CASE("PEFT's recipes shard where the estimate means FSDP2, and copy where it means DDP") {

@@ -40,6 +40,9 @@ CASES = {
     # Beside the fp32 weights and moments: bf16 weights, bf16 gradients and fp32 copies of them, and a bucket of 5e8 bf16 gradients.
     "deepspeed-zero3": (4, (4 + 8 + 2 + 2 + 4) * PARAMETERS / 4 + 2 * 5e8, "optimizer"),
     "trl-deepspeed": (4, (4 + 8 + 2 + 2 + 4) * PARAMETERS / 4 + 2 * 5e8, "optimizer"),
+    "trl-dpo-deepspeed": (4, (4 + 8 + 2 + 2 + 4 + 2) * PARAMETERS / 4 + 2 * 5e8, "optimizer"),  # with a reference model in bf16
+    "trl-reward-deepspeed": (4, (4 + 8 + 2 + 2 + 4) * PARAMETERS / 4 + 2 * 5e8, "optimizer"),
+    "trl-grpo-deepspeed": (4, (4 + 8 + 2 + 2 + 4) * PARAMETERS / 4 + 2 * 5e8, "optimizer"),
     "torchtune": (4, ADAM / 2 * PARAMETERS / 4, "other"),  # all of them in bf16
     "lightning": (4, ADAM * PARAMETERS / 4 + 4 * PARAMETERS / 4, "optimizer"),  # AdamW of a loop has temporaries of a parameter's size
 }

@@ -85,7 +85,11 @@ class Stacks(unittest.TestCase):
         # Preference training; DPO on several GPUs too, GRPO's recipe is for one.
         self.refused("TRL's trainer of it is --stack trl-dpo\n", estimate("--method", "dpo"), 1)
         self.assertIn("vramfit rehearse --recipe trl-dpo ", estimate("--stack", "trl-dpo", "--optimizer", "sgd", gpus="2xL4").stdout)
-        self.assertIn("your own script answers it: ", estimate("--stack", "trl-dpo-deepspeed", "--precision", "fp32", gpus="2xL4").stdout)
+        for stack in ("trl-dpo-deepspeed", "trl-reward-deepspeed", "trl-grpo-deepspeed"):
+            done = estimate("--stack", stack, "--precision", "fp32", "--sharding", "shard-optimizer", gpus="2xL4")
+            self.assertIn(f"vramfit rehearse --recipe {stack} ", done.stdout)
+            self.assertIn(" --sharding shard-optimizer", done.stdout)
+        self.assertIn(" --sharding shard-grad-op ", estimate("--stack", "deepspeed", "--precision", "fp32", "--sharding", "shard-grad-op", gpus="2xL4").stdout)
         self.refused("TRL's trainer of it is --stack trl-grpo\n", estimate("--method", "grpo"), 1)
         self.assertIn("vramfit rehearse --recipe trl-grpo ", estimate("--stack", "trl-grpo", "--micro-batch", "1").stdout)
         self.assertIn("with TRL's GRPOTrainer (training step without generation)", estimate("--stack", "trl-grpo").stdout)

@@ -1,0 +1,78 @@
+# recipe: preference training with TRL's DPOTrainer, a reference model and DeepSpeed's ZeRO-1 to ZeRO-3; with LoRA by --lora-rank
+# libraries: torch>=2.6 transformers>=5.0 accelerate>=1.10 trl>=1.0 datasets peft>=0.17 deepspeed>=0.17
+# launch: torchrun
+import os
+import random
+import string
+import sys
+
+from datasets import Dataset
+from peft import LoraConfig
+from trl import DPOConfig, DPOTrainer
+
+MODEL = "model"  # --model
+SEQ_LEN = 1024  # --seq-len
+MICRO_BATCH = 1  # --micro-batch
+GRAD_ACCUM = 1  # --grad-accum
+PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|fp16-mixed
+GRADIENT_CHECKPOINTING = "on"  # --gradient-checkpointing on|off
+OPTIMIZER = "adamw_torch_fused"  # --optimizer
+OFFLOAD = "none"  # --offload none|optimizer|params
+SHARDING = "full-shard"  # --sharding full-shard|shard-grad-op|shard-optimizer
+STEPS = 3  # --steps
+LORA_RANK = 0  # --lora-rank
+
+# Random letters, of which no tokenizer puts so many into a token that an answer is shorter than what it is cut to.
+LETTERS_PER_TOKEN = 8
+
+
+def pairs():
+    """A micro-batch of N pairs is 2N sequences of SEQ_LEN tokens."""
+    draw = random.Random(0)
+
+    def text(tokens):
+        return "".join(draw.choices(string.ascii_letters + string.digits, k=tokens * LETTERS_PER_TOKEN))
+
+    count = STEPS * GRAD_ACCUM * MICRO_BATCH * int(os.environ.get("WORLD_SIZE", "1"))
+    return Dataset.from_list([{"prompt": text(8), "chosen": text(SEQ_LEN), "rejected": text(SEQ_LEN)} for _ in range(count)])
+
+
+def zero():
+    """DeepSpeed's configuration."""
+    stage = {"shard-optimizer": 1, "shard-grad-op": 2, "full-shard": 3}[SHARDING]
+    settings = {"zero_optimization": {"stage": stage}, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}
+    for name in ("gradient_clipping", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size"):
+        settings[name] = "auto"
+    if OFFLOAD != "none":
+        if OPTIMIZER not in ("adamw_torch_fused", "adamw_torch", "deepspeed"):
+            sys.exit("with --offload, DeepSpeed's own AdamW updates on the CPU: leave out --optimizer")
+        settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if OFFLOAD == "params":
+        settings["zero_optimization"]["offload_param"] = {"device": "cpu", "pin_memory": True}
+    if OPTIMIZER == "deepspeed":
+        settings["optimizer"] = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
+    return settings
+
+
+def main():
+    # Made before the trainer loads the model, so that ZeRO-3 shards weights while they are loaded.
+    arguments = DPOConfig(
+        output_dir=os.path.join(os.path.dirname(os.path.abspath(__file__)), "output"),
+        max_length=SEQ_LEN,
+        per_device_train_batch_size=MICRO_BATCH,
+        gradient_accumulation_steps=GRAD_ACCUM,
+        gradient_checkpointing=GRADIENT_CHECKPOINTING == "on",
+        bf16=PRECISION == "bf16-mixed",
+        fp16=PRECISION == "fp16-mixed",
+        optim="adamw_torch_fused" if OPTIMIZER == "deepspeed" else OPTIMIZER,
+        max_steps=STEPS,
+        save_strategy="no",
+        report_to=[],
+        deepspeed=zero(),
+    )
+    adapters = LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type="CAUSAL_LM") if LORA_RANK > 0 else None
+    DPOTrainer(model=MODEL, args=arguments, train_dataset=pairs(), peft_config=adapters).train()
+
+
+if __name__ == "__main__":
+    main()
