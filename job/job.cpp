@@ -59,9 +59,17 @@ std::int64_t rows_of_micro_batch(const Job& job) { return rows_of(job, job.micro
 
 std::int64_t tokens_of_step(const Job& job) { return checked_mul(rows_of(job, job.global_batch), job.sequence); }
 
+std::int64_t micro_batches_of_generation(const Job& job) {
+  return job.grpo.steps_per_generation == 0 ? job.accumulation : job.grpo.steps_per_generation;
+}
+
+bool reuses_completions(const Job& job) {
+  return checked_mul(job.grpo.num_iterations, micro_batches_of_generation(job)) > job.accumulation;
+}
+
 std::int64_t completions_of_group(const Job& job) {
   constexpr std::int64_t kUsual = 8;
-  const std::int64_t all = checked_mul(checked_mul(job.micro_batch, job.accumulation), data_ranks(job));
+  const std::int64_t all = checked_mul(checked_mul(job.micro_batch, micro_batches_of_generation(job)), data_ranks(job));
   return all % kUsual == 0 ? kUsual : all;
 }
 

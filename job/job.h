@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "job/choices.h"
+#include "job/grpo_choices.h"
 #include "job/zero3_sizes.h"
 #include "model_specs/dtype.h"
 
@@ -83,6 +84,7 @@ struct Job {
   std::int64_t bucket_bytes = 25 << 20;  // of gradients summed over replicas at once
   std::optional<bool> overlap_comm;      // of DeepSpeed; none: as overlaps_reductions() says
   Zero3Sizes zero3_sizes;
+  GrpoChoices grpo;           // of TRL's GRPOTrainer
   bool reshard_head = false;  // release the head's unit while the loss runs
   bool deterministic = false;
   Load load = Load::each;  // who reads the initial weights
@@ -139,8 +141,12 @@ std::int64_t rows_of_micro_batch(const Job& job);
 /// Of all ranks and micro-batches.
 std::int64_t tokens_of_step(const Job& job);
 
-/// Completions of a prompt with GRPOTrainer (num_generations): TRL's default where it divides those of a step, or all.
+/// Micro-batches that GRPOTrainer generates for at once (steps_per_generation), and the completions of a prompt among
+/// them (num_generations): TRL's default where it divides all of them, or all.
+std::int64_t micro_batches_of_generation(const Job& job);
 std::int64_t completions_of_group(const Job& job);
+/// Whether GRPOTrainer trains on completions in later steps, too, so that it keeps their log-probabilities.
+bool reuses_completions(const Job& job);
 
 /// Data-parallel ranks: each reads different rows of the global batch.
 std::int64_t data_ranks(const Job& job);

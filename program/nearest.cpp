@@ -17,6 +17,7 @@ struct Nearest {
   std::string_view what;
 };
 
+bool is_any(const Job& /*job*/) { return true; }
 bool is_own(const Job& job) { return job.runtime == Runtime::vramfit; }
 bool is_other(const Job& job) { return !is_own(job); }
 bool is_fsdp1(const Job& job) { return job.runtime == Runtime::pytorch_fsdp1; }
@@ -67,6 +68,7 @@ constexpr std::array kNearest{
     Nearest{"allocator", "", is_own, "--allocator native, expandable and arena are"},
     Nearest{"overlap_comm", "", is_other, "--stack deepspeed has it"},
     Nearest{"zero3_sizes", "", is_other, "--stack deepspeed has them"},
+    Nearest{"grpo", "", is_any, "--stack trl-grpo has it"},
     Nearest{"grad_accum", "", is_titan, "--grad-accum 1 is; --stack transformers has it"},
     Nearest{"reshard", "", is_other, "--reshard default is; --stack vramfit has others"},
     Nearest{"wrap", "", is_other, "--wrap layer is; --stack vramfit has others"},

@@ -4,6 +4,7 @@
 #include <array>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "job/fields/zero_text.h"
@@ -179,6 +180,16 @@ void finish_zero3_sizes(Draft& draft) {
   if (job.zero3_sizes != Zero3Sizes{}) draft.derive("zero3_sizes", get_zero3_sizes(job));
 }
 
+void finish_grpo(Draft& draft) {
+  std::vector<std::string> choices;
+  if (draft.is(fact::kReference, "on")) choices.emplace_back("reference");
+  const std::string iterations = draft.get(fact::kIterations).value_or("1");
+  if (iterations != "1") choices.push_back(fmt::format("num_iterations={}", iterations));
+  const std::string micro_batches = draft.get(fact::kGeneration).value_or("");
+  if (!micro_batches.empty()) choices.push_back(fmt::format("steps_per_generation={}", micro_batches));
+  if (!choices.empty()) draft.derive("grpo", fmt::format("{}", fmt::join(choices, ",")));
+}
+
 void finish_sharding(Draft& draft) {
   const GpuCount gpus = gpu_count(draft);
   const bool is_alone = gpus.nodes * gpus.per_node == 1;
@@ -238,6 +249,7 @@ void finish(Draft& draft) {
   }
   finish_precision(draft, is_program_known);
   finish_sharding(draft);
+  finish_grpo(draft);
 }
 
 }  // namespace vramfit

@@ -10,6 +10,7 @@
 #include "base/suggest.h"
 #include "job/default_loss.h"
 #include "job/fields/bucket_text.h"
+#include "job/fields/grpo_text.h"
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_field_words.h"
@@ -191,6 +192,8 @@ constexpr std::array kJobFields{
         InPlan::optional},
     JobField{"zero3_sizes", FieldForm::text, "default|auto|KEY=N,...", kZero3SizesHelp, get_zero3_sizes,
              set_zero3_sizes, FieldGroup::sharding, HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
+    JobField{"grpo", FieldForm::text, "default|reference|KEY=N,...", kGrpoHelp, get_grpo, set_grpo, FieldGroup::memory,
+             HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"reshard_head", FieldForm::toggle, "on|off",
              "Free the output head's gathered weights while the loss is computed. Default: off",
              get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>, FieldGroup::sharding,

@@ -69,7 +69,7 @@ void require_card(const Job& job, const Cluster& cluster) {
 
 /// A Trainer has no name for AdamW's for-loop, and alone makes transformers' Adafactor. Of torch's optimizers, AdamW in
 /// two of its forms was compared with traces, and bitsandbytes' AdamW around transformers' models; torchao's only under
-/// transformers' own Trainer.
+/// Trainers.
 bool is_optimizer_of_loop(const Job& job) {
   const OptimizerImplementation form = job.optimizer_implementation;
   if (form == OptimizerImplementation::deepspeed) return job.runtime == Runtime::deepspeed;
@@ -99,8 +99,9 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     throw NotModelled(fmt::format("--modeling {} with --seq-len 1 (no token has a label then)", value("modeling")));
   }
   for (const JobField& field : job_fields()) {
-    const bool is_honoured =
-        field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end();
+    const bool is_honoured = field.honoured_by == HonouredBy::every_runtime ||
+                             std::ranges::find(honoured, field.name) != honoured.end() ||
+                             (field.name == "grpo" && job.modeling == Modeling::trl_grpo);
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
   if (job.optimizer == "adamw-4bit" && !has_optimizer(job) && has_trainer(job) &&
@@ -195,8 +196,35 @@ void require_quantization(const Job& job) {
                   value("method"), job.quantization, job.precision.name));
 }
 
-/// trl/trainer/grpo_config.py: __post_init__
-void require_group(const Job& job) {
+/// trl/trainer/grpo_config.py: __post_init__. A step of which only some micro-batches begin with completions made anew
+/// has no rules.
+void require_grpo(const Job& job) {
+  if (micro_batches_of_generation(job) % job.accumulation != 0) {
+    throw NotModelled(
+        fmt::format("--grpo {} with --grad-accum {} (a multiple of it is: --grpo steps_per_generation={})",
+                    job_field_named("grpo").get(job), job.accumulation, 2 * job.accumulation));
+  }
+  const bool is_kept = reuses_completions(job);
+  const bool is_zero3 = job.runtime == Runtime::deepspeed && job.sharding == "full-shard";
+  if (is_zero3 && is_kept) {
+    throw NotModelled(
+        fmt::format("--grpo {} with ZeRO-3 (its order of gathers is another one in steps that train on completions "
+                    "again: --sharding shard-grad-op is)",
+                    job_field_named("grpo").get(job)));
+  }
+  if (is_zero3 && job.method != Method::full && job.grpo.has_reference && job.accumulation > 1) {
+    throw NotModelled(
+        fmt::format("--grpo {} with --method {}, ZeRO-3 and --grad-accum {} (--grad-accum 1, or --sharding "
+                    "shard-grad-op is)",
+                    job_field_named("grpo").get(job), job_field_named("method").get(job), job.accumulation));
+  }
+  const bool adapts = job.runtime == Runtime::pytorch_fsdp2 && job.method == Method::lora;
+  if (adapts && is_mixed_in_16_bits(job) && job.grpo.has_reference && !is_kept) {
+    throw NotModelled(
+        fmt::format("--grpo {} with --method lora and FSDP2 (a first forward without adapters, unless transformers' "
+                    "generate has made one, and FSDP2 then fails on gradients in {}: --sharding no-shard is)",
+                    job_field_named("grpo").get(job), dtype_name(job.precision.compute)));
+  }
   if (completions_of_group(job) > 1) return;
   throw LibraryFails("--modeling trl-grpo with one completion a step (a prompt needs two or more: --micro-batch 8)");
 }
@@ -242,7 +270,7 @@ void require_trl_adapters(const Job& job, Job& modelled) {
         "--modeling {} with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)", modeling));
   }
   if (is_classifier(job)) require_score_dtype(job);
-  if (job.modeling == Modeling::trl_grpo) require_group(job);
+  if (job.modeling == Modeling::trl_grpo) require_grpo(job);
 }
 
 }  // namespace vramfit::eager

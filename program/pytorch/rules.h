@@ -29,8 +29,8 @@ void require_torchtune(const Job& job);
 /// Throws NotModelled for weights of few bits but those of QLoRA in 16-bit precision.
 void require_quantization(const Job& job);
 
-/// Throws LibraryFails where GRPOTrainer has too few completions.
-void require_group(const Job& job);
+/// Throws LibraryFails where GRPOTrainer has too few completions, NotModelled for choices of it without rules.
+void require_grpo(const Job& job);
 
 /// Throws NotModelled for adapters under TRL's SFTTrainer that have no rules: TRL leaves their dtype to PEFT, which
 /// makes them fp32, and converts those over quantized weights to bf16, which `modelled` gets.

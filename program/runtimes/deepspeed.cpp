@@ -114,7 +114,7 @@ void require(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   job_field_named("loss").set(modelled, "full");
   require_adapters(job);
-  if (job.modeling == Modeling::trl_grpo) eager::require_group(job);
+  if (job.modeling == Modeling::trl_grpo) eager::require_grpo(job);
   const bool adapts = job.method != Method::full;
   eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   eager::require_quantization(job);

@@ -22,6 +22,9 @@ struct Fsdp2Unit {
   std::size_t first = 0, last = 0;       // modules
   bool reshards = true, is_end = false;  // is_end: of embedding or output
   int group = -1;
+  /// Whether its forward has begun and wasn't seen to end: until backward is over, what runs then of it has no hooks
+  /// (_fsdp_state.py: _modules_to_run_forward).
+  bool is_open = false;
 };
 
 /// Whether a block is released after its forward, which the last one may not be.

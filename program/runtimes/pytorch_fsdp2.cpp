@@ -108,11 +108,14 @@ class Sharded final : public eager::Wrapper {
   }
   Tensor pre_forward(std::size_t module, Tensor input) override {
     const auto unit = std::ranges::find(units_, module, &Fsdp2Unit::first);
-    return unit == units_.end() ? std::move(input) : fsdp_.pre_forward(unit->group, std::move(input));
+    if (unit == units_.end() || std::exchange(unit->is_open, true)) return input;
+    return fsdp_.pre_forward(unit->group, std::move(input));
   }
   void post_forward(std::size_t module, const Tensor& output) override {
     const auto unit = std::ranges::find(units_, module, &Fsdp2Unit::last);
-    if (unit != units_.end()) fsdp_.post_forward(unit->group, output);
+    if (unit == units_.end()) return;
+    unit->is_open = false;
+    fsdp_.post_forward(unit->group, output);
   }
   Tensor pre_output(Tensor normed) override {
     const auto unit = std::ranges::find(units_, kOutput, &Fsdp2Unit::first);
@@ -126,7 +129,10 @@ class Sharded final : public eager::Wrapper {
     const Place& place = place_of(parameter);
     return fsdp_.full_tensor(place.group, *place.parameter);
   }
-  void finish_backward() override { fsdp_.finish_backward(); }
+  void finish_backward() override {
+    fsdp_.finish_backward();
+    for (Fsdp2Unit& unit : units_) unit.is_open = false;
+  }
   void zero_gradients() override { fsdp_.zero_gradients(); }
   void sync_gradients(bool is_last) override { fsdp_.sync_gradients(is_last); }
 

@@ -45,6 +45,7 @@ constexpr std::array kCommon{
     FieldRow{"bucket_bytes", Carried::marked, "26214400", kNoSuch},
     FieldRow{"overlap_comm", Carried::marked, "off", kNoSuch},
     FieldRow{"zero3_sizes", Carried::marked, "", kNoSuch},
+    FieldRow{"grpo", Carried::refused, "", kNoSuch},
     FieldRow{"reshard_head", Carried::marked, "off", kNoSuch},
     FieldRow{"deterministic", Carried::refused, "off", "set it in the script"},
     FieldRow{"compile", Carried::marked, "off", "turn torch.compile on in the tool"},

@@ -22,6 +22,7 @@ constexpr std::array kFields{
     FieldRow{"lora_targets", Carried::written},  FieldRow{"rslora", Carried::written},
     FieldRow{"seq_len", Carried::written},       FieldRow{"micro_batch", Carried::written},
     FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::implied},
+    FieldRow{"grpo", Carried::written},
 };
 
 constexpr std::size_t kZeros = 5;
@@ -49,12 +50,21 @@ std::string adapter_lines(ExportWriter& writer) {
   return text + bits_lines(writer, "use_bnb_nested_quant");
 }
 
+/// TRL wants either steps_per_generation or generation_batch_size; it makes the one of the other. A beta is anything
+/// but 0.
+std::string grpo_lines(const GrpoChoices& choices) {
+  std::string text = fmt::format("loss_type: dapo\nbeta: {}\n", choices.has_reference ? "0.04" : "0.0");
+  if (choices.num_iterations > 1) text += fmt::format("num_iterations: {}\n", choices.num_iterations);
+  if (choices.steps_per_generation > 0) text += fmt::format("steps_per_generation: {}\n", choices.steps_per_generation);
+  return text;
+}
+
 std::string loss_line(ExportWriter& writer) {
   const bool is_full = writer.is("loss", "full");
   const Job& job = writer.plan().job;
   if (has_trl(job) && job.modeling != Modeling::trl) {
     if (!is_full) writer.mark("loss", "the trainer's is computed in a way of its own");
-    if (job.modeling == Modeling::trl_grpo) return "loss_type: dapo\nbeta: 0.0\n";
+    if (job.modeling == Modeling::trl_grpo) return grpo_lines(job.grpo);
     return is_classifier(job) ? "lora_task_type: SEQ_CLS\n" : "loss_type: sigmoid\nf_divergence_type: reverse_kl\n";
   }
   if (is_full) return "loss_type: nll\n";

@@ -1,6 +1,8 @@
 // trl 1.16, trainer/*_config.py, trainer/model_config.py and scripts/utils.py; names of older ones where they differ.
 #include <array>
 
+#include <fmt/format.h>
+
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
 
@@ -51,7 +53,7 @@ void read_beta(const Setting& setting, Draft& draft) {
     draft.ignore(setting, "no memory depends on it");
   } else if (draft.is(fact::kLibrary, "trl-grpo")) {
     if (setting.is_off()) return draft.understand(setting, "GRPOTrainer without a reference");
-    draft.not_modelled(setting, "GRPOTrainer with a reference");
+    draft.set(fact::kReference, "on", setting, "--grpo reference");
   } else {
     draft.not_modelled(setting, kDpoAlone);
   }
@@ -64,6 +66,14 @@ void read_completion_length(const Setting& setting, Draft& draft) {
   if (!draft.is(fact::kLibrary, "trl-grpo")) return draft.not_modelled(setting, kGeneration);
   draft.set(kSeqLen, std::to_string(setting.whole(1, std::int64_t{1} << 28) + 1), setting);
   draft.note("prompts of one token: what yours have more is to be added to --seq-len");
+}
+
+/// How often completions are trained on, and for how many micro-batches they are made at once.
+template <const std::string_view& Fact>
+void read_reuse(const Setting& setting, Draft& draft) {
+  if (!draft.is(fact::kLibrary, "trl-grpo")) return draft.not_modelled(setting, kGeneration);
+  const std::string count = std::to_string(setting.whole(1, std::int64_t{1} << 20));
+  draft.set(Fact, count, setting, fmt::format("--grpo {}={}", Fact, count));
 }
 
 /// Of what generates, which isn't counted, and of numbers for each completion or group of them.
@@ -141,6 +151,8 @@ constexpr std::array kKeys{
     KeyRow{"f_divergence_type", read_divergence},
     KeyRow{"disable_dropout", read_dropout},
     KeyRow{"max_completion_length", read_completion_length},
+    KeyRow{"num_iterations", read_reuse<fact::kIterations>},
+    KeyRow{"steps_per_generation", read_reuse<fact::kGeneration>},
     KeyRow{"num_generations", read_generation},
     KeyRow{"temperature", read_generation},
     KeyRow{"top_p", read_generation},
@@ -194,7 +206,7 @@ constexpr std::array kOthers{
         "ref_model_name_or_path ref_adapter_name sync_ref_model rpo_alpha ld_alpha loss_weights use_weighting "
         "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
     UnmodelledKeys{kGeneration,
-                   "generation_batch_size steps_per_generation use_vllm vllm_* num_iterations "
+                   "generation_batch_size use_vllm vllm_* "
                    "reward_model_name_or_path delta scale_rewards num_ppo_epochs response_length kl_coef "
                    "whiten_rewards missing_eos_penalty total_episodes num_mini_batches"},
     UnmodelledKeys{"GRPOTrainer otherwise than by its defaults",

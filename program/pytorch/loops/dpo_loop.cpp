@@ -45,13 +45,6 @@ class DpoLoop : public ScoredLoop {
     std::vector<Tensor> halves;  // of the preferred answers, and of the others
   };
 
-  /// The Trainer moves its model to the card before TRL does the reference; one that is to be sharded, or is
-  /// DeepSpeed's, waits until it trains.
-  bool is_moved_first() const { return !is_sharded() && parts_.job.runtime != Runtime::deepspeed; }
-  /// Whether the wrapper is in the model itself, and not around it.
-  bool has_parts() const {
-    return is_sharded() || (parts_.job.runtime == Runtime::deepspeed && parts_.job.sharding == "full-shard");
-  }
   bool counts_labels() const override { return false; }
   std::int64_t pairs() const { return parts_.job.micro_batch / 2; }
   std::int64_t scored() const { return parts_.job.sequence - 1; }

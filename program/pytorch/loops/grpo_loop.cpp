@@ -1,6 +1,6 @@
 // The loop of TRL's GRPOTrainer (1.16) with its defaults, without generation (trl/trainer/grpo_trainer.py): the scores
-// of completions, of which there are as many as a step trains on, and a loss of their log-probabilities. No reference
-// model is there (beta is 0), and what generation takes is left out.
+// of completions, and a loss of their log-probabilities. What generation takes is left out. Where completions are
+// trained on in several steps, each step here begins with new ones.
 #include <optional>
 #include <utility>
 
@@ -8,7 +8,10 @@
 #include "program/pytorch/loops/deepspeed_loop.h"
 #include "program/pytorch/loops/grpo_rewards.h"
 #include "program/pytorch/loops/pickled.h"
+#include "program/pytorch/loops/reference_model.h"
 #include "program/pytorch/loops/scored_loop.h"
+#include "program/pytorch/whole_model.h"
+#include "program/stages/adapters.h"
 
 namespace vramfit::eager {
 
@@ -16,27 +19,45 @@ namespace {
 
 class GrpoLoop : public ScoredLoop {
  public:
-  using ScoredLoop::ScoredLoop;
+  explicit GrpoLoop(LoopParts parts) : ScoredLoop(std::move(parts)) {
+    const bool adapts = has_adapters(parts_.job);
+    if (has_reference() && !adapts) reference_ = std::make_unique<ReferenceModel>(parts_);
+    if ((has_old() || (has_reference() && adapts)) && !has_parts()) {
+      unwrapped_ = std::make_unique<WholeModel>(parts_.torch, parts_.graph, parts_.job, parts_.model.modules());
+    }
+  }
 
+  void load_first() override {
+    if (reference_ != nullptr && !is_moved_first()) reference_->load();
+  }
+  void prepare() override {
+    ScoredLoop::prepare();
+    if (reference_ != nullptr && is_moved_first()) reference_->load();
+  }
   void micro_batch(Place place) override {
     is_first_ = place.is_first;
     ScoredLoop::micro_batch(place);
+    if (place.is_last && reference_ != nullptr) reference_->end_step();
   }
 
  private:
   static constexpr Torch::ScoresWanted kScores{.entropy = true, .mean_logits = false, .is_top = false};
   static constexpr std::int64_t kPrompt = 1;  // tokens
 
-  /// Of all of a step's micro-batches, which have parts of them.
+  /// Of all micro-batches that are generated for at once, which have parts of them.
   struct Generated {
     Tensor prompts, prompt_mask, completions, completion_mask, advantages, tokens;
+    Tensor old, reference;  // log-probabilities
   };
+  enum class Scorer { itself, without_adapters, reference };
 
   bool counts_labels() const override { return false; }
   /// Texts, which stay on the host.
   Inputs moved_inputs() override { return {}; }
   std::int64_t rows() const { return parts_.job.micro_batch; }
-  std::int64_t rows_of_step() const { return checked_mul(rows(), parts_.job.accumulation); }
+  std::int64_t rows_of_generation() const { return checked_mul(rows(), micro_batches_of_generation(parts_.job)); }
+  bool has_reference() const { return parts_.job.grpo.has_reference; }
+  bool has_old() const { return reuses_completions(parts_.job); }
   std::int64_t scored_tokens() const { return parts_.job.sequence - kPrompt; }
   std::int64_t scored_of_micro_batch() const { return checked_mul(rows(), scored_tokens()); }
 
@@ -57,42 +78,101 @@ class GrpoLoop : public ScoredLoop {
     score(seen, log_probabilities, entropies);
     Tensor advantages = buffered_.advantages;
     advantages.elements = rows();
-    Tensor old = detached(log_probabilities);
+    Tensor old = buffered_.old.storage ? of_micro_batch(buffered_.old) : detached(log_probabilities);
     old.wants_gradient = false;
     const Tensor log_ratio = torch().minus(log_probabilities, old);
     const Tensor ratio = torch().exp(log_ratio);
+    const Tensor divergence = has_reference() ? divergence_of(log_probabilities, ratio) : Tensor{};
     const Tensor clipped = torch().clamp(ratio, 2);
     const Tensor first = torch().multiply_by_constant(ratio, advantages);
     const Tensor second = torch().multiply_by_constant(clipped, advantages);
-    const Tensor losses = torch().negative(torch().smaller(first, second));
+    Tensor losses = torch().negative(torch().smaller(first, second));
+    if (has_reference()) losses = torch().add(losses, torch().scale(divergence));  // by GRPOConfig's beta
     const Tensor normalizer = this->normalizer();
     Tensor loss;
     {
       const Tensor sum = torch().sum(torch().multiply_by_constant(losses, mask));
       loss = torch().divide_by(sum, normalizer);
     }
+    if (has_reference()) log_mean_of_tokens(detached(divergence), mask);
     log_metrics(detached(ratio), entropies, mask);
     return loss;
   }
 
+  Tensor of_micro_batch(Tensor log_probabilities) const {
+    log_probabilities.elements = scored_of_micro_batch();
+    return log_probabilities;
+  }
+
+  /// exp(reference - own) - (reference - own) - 1, times the ratio to the old ones (use_bias_correction_kl)
+  Tensor divergence_of(const Tensor& log_probabilities, const Tensor& ratio) {
+    const Tensor reference = of_micro_batch(buffered_.reference);
+    Tensor difference;
+    {
+      const Tensor of_both = torch().exp(torch().minus(reference, log_probabilities));
+      difference = torch().minus(of_both, torch().minus(reference, log_probabilities));
+    }
+    difference = torch().add_scalar(difference);
+    return torch().multiply(difference, ratio);
+  }
+
+  Tensor labels_of(const Inputs& seen) {
+    const Tensor flags = numbers("aten::eq", {reads(seen.mask)}, seen.mask.elements, Dtype::u8, "is padding");
+    return numbers("aten::masked_fill", {reads(seen.ids), reads(flags)}, seen.ids.elements, Dtype::i64, "labels");
+  }
+
   /// _get_per_token_logps_and_entropies, of one batch.
   void score(Inputs seen, Tensor& log_probabilities, Tensor& entropies) {
-    {
-      const Tensor flags = numbers("aten::eq", {reads(seen.mask)}, seen.mask.elements, Dtype::u8, "is padding");
-      seen.labels =
-          numbers("aten::masked_fill", {reads(seen.ids), reads(flags)}, seen.ids.elements, Dtype::i64, "labels");
-    }
+    seen.labels = labels_of(seen);
     const Outputs outputs = scored(seen);
     log_probabilities = torch().clone(torch().seen_as_slice(outputs.scores.log_probabilities));
     const Tensor& entropy = outputs.scores.entropy;
     entropies = numbers("aten::cat", {reads(entropy)}, entropy.elements, entropy.dtype, "entropies");
   }
 
+  /// The same of all rows, a micro-batch's at a time, without gradients and checkpoints.
+  Tensor scored_before(const Tensor& ids, const Tensor& mask, Scorer scorer) {
+    torch().set_gradients(false);
+    Inputs seen{.ids = ids, .mask = mask, .labels = {}};
+    seen.ids.elements = seen.mask.elements = checked_mul(rows(), parts_.job.sequence);
+    std::vector<Tensor> parts;
+    Accesses read;
+    Outputs outputs;  // until the end, as in Python
+    for (std::int64_t i = 0; i < micro_batches_of_generation(parts_.job); ++i) {
+      parts_.enter(Phase::forward);
+      seen.labels = labels_of(seen);
+      outputs = scored_by(scorer, seen);
+      parts.push_back(torch().seen_as_slice(outputs.scores.log_probabilities));
+      read.push_back(reads(parts.back()));
+    }
+    parts_.enter(Phase::forward);
+    torch().set_gradients(true);
+    return numbers("aten::cat", read, checked_mul(rows_of_generation(), scored_tokens()), parts[0].dtype,
+                   "log-probabilities");
+  }
+
+  std::optional<Dtype> dtype_of_products() const {
+    return is_mixed_in_16_bits(parts_.job) ? std::optional(parts_.job.precision.compute) : std::nullopt;
+  }
+
+  Outputs scored_by(Scorer scorer, const Inputs& seen) {
+    const Autocast autocast(torch(), dtype_of_products());
+    if (scorer == Scorer::reference) {
+      return reference_->with_its_parameters([&](Model& model, Wrapper& wrapper) {
+        return returned(wrapper, forward_with_scores({model, wrapper, false}, seen,
+                                                     {.entropy = false, .mean_logits = false, .is_top = false}));
+      });
+    }
+    Wrapper& wrapper = unwrapped_ == nullptr ? parts_.wrapper : *unwrapped_;
+    parts_.model.use_adapters(scorer == Scorer::itself);
+    Outputs outputs = returned(wrapper, forward_with_scores({parts_.model, wrapper, false}, seen, kScores));
+    parts_.model.use_adapters(true);
+    return outputs;
+  }
+
   /// In accelerator.autocast, whatever wraps the model.
   Outputs scored(const Inputs& seen) {
-    const std::optional<Dtype> dtype =
-        is_mixed_in_16_bits(parts_.job) ? std::optional(parts_.job.precision.compute) : std::nullopt;
-    const Autocast autocast(torch(), dtype);
+    const Autocast autocast(torch(), dtype_of_products());
     // TRL has turned them on again after generation (trl/models/utils.py: disable_gradient_checkpointing).
     const bool is_reentrant = asks_for_reentrant_checkpoints();
     return returned(parts_.wrapper,
@@ -201,25 +281,31 @@ class GrpoLoop : public ScoredLoop {
   void generate() {
     log_lengths();
     Generated made;
-    made.prompts = numbers_of_host(checked_mul(rows_of_step(), kPrompt), Dtype::i64, "prompts");
+    made.prompts = numbers_of_host(checked_mul(rows_of_generation(), kPrompt), Dtype::i64, "prompts");
     made.prompt_mask = numbers_of_host(made.prompts.elements, Dtype::i64, "mask of prompts");
-    made.completions = numbers_of_host(checked_mul(rows_of_step(), scored_tokens()), Dtype::i64, "completions");
+    made.completions = numbers_of_host(checked_mul(rows_of_generation(), scored_tokens()), Dtype::i64, "completions");
     made.completion_mask = numbers_of_host(made.completions.elements, Dtype::i64, "mask of completions");
     made.tokens = total(torch().sum(made.completion_mask));
     {
-      const Tensor ids = joined(made.prompts, made.completions, rows_of_step(), "ids of the step");
-      const Tensor mask = joined(made.prompt_mask, made.completion_mask, rows_of_step(), "mask of the step");
-      const std::int64_t all = checked_mul(rows_of_step(), ranks());
+      const Tensor ids = joined(made.prompts, made.completions, rows_of_generation(), "ids of the step");
+      const Tensor mask = joined(made.prompt_mask, made.completion_mask, rows_of_generation(), "mask of the step");
+      if (has_old()) made.old = scored_before(ids, mask, Scorer::itself);
+      if (has_reference()) {
+        const bool adapts = has_adapters(parts_.job);
+        made.reference = scored_before(ids, mask, adapts ? Scorer::without_adapters : Scorer::reference);
+      }
+      const std::int64_t all = checked_mul(rows_of_generation(), ranks());
       const GrpoRewards rewards(torch(),
-                                {.own = rows_of_step(), .all = all, .of_group = completions_of_group(parts_.job)},
+                                {.own = rows_of_generation(), .all = all, .of_group = completions_of_group(parts_.job)},
                                 [this](Tensor x) { return gathered(x); });
       made.advantages = rewards.advantages([this] { log_texts(); });
     }
     Generated shuffled = made;
     for (Tensor* x : {&shuffled.prompts, &shuffled.prompt_mask, &shuffled.completions, &shuffled.completion_mask,
-                      &shuffled.advantages}) {
-      const std::int64_t count = x == &shuffled.advantages ? rows_of_step() : x->elements;
-      const Tensor order = numbers_of_host(rows_of_step(), Dtype::i64, "order of rows");
+                      &shuffled.advantages, &shuffled.old, &shuffled.reference}) {
+      if (!x->storage) continue;
+      const std::int64_t count = x == &shuffled.advantages ? rows_of_generation() : x->elements;
+      const Tensor order = numbers_of_host(rows_of_generation(), Dtype::i64, "order of rows");
       *x = numbers("aten::index", {reads(*x), reads(order)}, count, x->dtype, "rows in another order");
     }
     if (!buffered_.prompts.storage) buffered_ = std::move(shuffled);
@@ -230,8 +316,8 @@ class GrpoLoop : public ScoredLoop {
     // With FSDP2's CPU offload there is a process group for the host, which texts are then on.
     const bool are_on_host = is_sharded() && !parts_.job.offload.empty();
     if (!gathers() || are_on_host) return;
-    gather_object(pickled_texts(rows_of_step(), kPrompt));
-    gather_object(pickled_texts(rows_of_step(), scored_tokens()));
+    gather_object(pickled_texts(rows_of_generation(), kPrompt));
+    gather_object(pickled_texts(rows_of_generation(), scored_tokens()));
     for (int list = 0; list < 2; ++list) gather_object(pickled_texts(0, 0));
   }
 
@@ -250,7 +336,7 @@ class GrpoLoop : public ScoredLoop {
 
   /// What _generate computes for the log, of completions of which none has ended by itself.
   void log_lengths() {
-    const std::int64_t own = rows_of_step();
+    const std::int64_t own = rows_of_generation();
     const Tensor prompts = numbers_of_host(own, Dtype::i64, "lengths of prompts");
     const Tensor completions = numbers_of_host(own, Dtype::i64, "lengths of completions");
     const Tensor all_prompts = gathered(prompts), all = gathered(completions);
@@ -275,6 +361,8 @@ class GrpoLoop : public ScoredLoop {
     const Tensor logged = number(call, {reads(x)}, x.dtype, "number for the log");
   }
 
+  std::unique_ptr<ReferenceModel> reference_;
+  std::unique_ptr<WholeModel> unwrapped_;  // not sharded: the model without what is around it
   Generated buffered_;
   bool is_first_ = true;
 };

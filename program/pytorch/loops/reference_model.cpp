@@ -54,10 +54,16 @@ std::unique_ptr<Wrapper> wrapper_of(const LoopParts& parts, const std::vector<Mo
   return std::make_unique<WholeModel>(parts.torch, parts.graph, parts.job, modules, "reference");
 }
 
+/// As a model is that doesn't train.
+Graph without_dropout(Graph graph) {
+  graph.dropout = {};
+  return graph;
+}
+
 }  // namespace
 
 ReferenceModel::ReferenceModel(const LoopParts& parts)
-    : torch_(parts.torch), model_(make_model(parts.graph, parts.job, parts.torch)) {
+    : torch_(parts.torch), graph_(without_dropout(parts.graph)), model_(make_model(graph_, parts.job, parts.torch)) {
   torch_.exchange_models();
   wrapper_ = wrapper_of(parts, model_->modules());
   torch_.exchange_models();

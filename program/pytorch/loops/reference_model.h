@@ -1,4 +1,4 @@
-// The reference model of TRL's DPOTrainer, which is a second one beside the trained one.
+// The reference model of TRL's DPOTrainer and GRPOTrainer, which is a second one beside the trained one.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +29,7 @@ class ReferenceModel {
 
  private:
   Torch& torch_;
+  const Graph graph_;  // without dropout
   std::unique_ptr<Model> model_;
   std::unique_ptr<Wrapper> wrapper_;
   std::int64_t forwards_ = 0;

@@ -17,6 +17,13 @@ class ScoredLoop : public TrainerLoop {
   bool asks_for_reentrant_checkpoints() const {
     return has_adapters(parts_.job) && parts_.job.runtime == Runtime::deepspeed && parts_.job.sharding == "full-shard";
   }
+  /// Whether the wrapper is in the model itself, and not around it.
+  bool has_parts() const {
+    return is_sharded() || (parts_.job.runtime == Runtime::deepspeed && parts_.job.sharding == "full-shard");
+  }
+  /// The Trainer moves its model to the card before TRL does a reference; one that is to be sharded, or is DeepSpeed's,
+  /// waits until it trains.
+  bool is_moved_first() const { return !is_sharded() && parts_.job.runtime != Runtime::deepspeed; }
   /// What the patched forward returns (FusedCausalLMOutput). Its own loss, and what that is divided by, are nobody's.
   struct Outputs {
     Torch::Scores scores;

@@ -329,16 +329,20 @@ TEST_CASE("a plan for GRPOTrainer is written for trl grpo, and is read as what i
   plan.spec = a_model();
   plan.cluster = parse_cluster("1xH100-80GB");
   std::vector<std::string> notes;
-  plan.job = resolve_job(on_stack(unresolved_job(), defaults_of(stack_named("trl-grpo"), plan.cluster)), plan.spec,
-                         plan.cluster, notes);
+  Job chosen = on_stack(unresolved_job(), defaults_of(stack_named("trl-grpo"), plan.cluster));
+  const std::string choices = "reference,num_iterations=2,steps_per_generation=4";
+  job_field_named("grpo").set(chosen, choices);
+  plan.job = resolve_job(chosen, plan.spec, plan.cluster, notes);
   const Export exported = export_plan(plan, export_tool_named("trl"));
   CHECK(exported.files.at(1).name == "grpo.yaml");
   CHECK(exported.command.find("trl grpo --config grpo.yaml ") != std::string::npos);
   const ImportedJob read = import_configs({place.write("grpo.yaml", exported.files[1].text)});
   CHECK(read.stack == "trl-grpo");
   CHECK(read.unmodelled.empty());
-  CHECK(std::ranges::find(read.fields, std::pair<std::string, std::string>{
-                                           "seq_len", std::to_string(plan.job.sequence)}) != read.fields.end());
+  for (const auto& field : {std::pair<std::string, std::string>{"seq_len", std::to_string(plan.job.sequence)},
+                            std::pair<std::string, std::string>{"grpo", choices}}) {
+    CHECK(std::ranges::find(read.fields, field) != read.fields.end());
+  }
 }
 
 TEST_CASE("texts that YAML would take for something else are quoted") {

@@ -1,7 +1,9 @@
 // Configurations of TRL's RewardTrainer and GRPOTrainer, read.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "cli/configs/import.h"
 #include "tests/support/temporary_directory.h"
@@ -41,8 +43,13 @@ TEST_CASE("GRPOTrainer's defaults are read, and what its step would have beside 
   const ImportedJob usual = imported("beta: 0.0\nnum_generations: 8\nmax_completion_length: 256\ntemperature: 0.9\n");
   CHECK(usual.stack == "trl-grpo");
   CHECK(usual.unmodelled.empty());
+  const ImportedJob other = imported("beta: 0.04\nnum_iterations: 2\nsteps_per_generation: 8\n");
+  CHECK(other.unmodelled.empty());
+  CHECK(std::ranges::find(other.fields,
+                          std::pair<std::string, std::string>{
+                              "grpo", "reference,num_iterations=2,steps_per_generation=8"}) != other.fields.end());
   for (const char* const more :
-       {"beta: 0.04\n", "num_iterations: 2\n", "use_vllm: true\n", "mask_truncated_completions: true\n"}) {
+       {"use_vllm: true\n", "generation_batch_size: 64\n", "mask_truncated_completions: true\n"}) {
     CAPTURE(more);
     CHECK(!imported(more).unmodelled.empty());
   }

@@ -60,6 +60,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"bucket_bytes", "1000000"},
     {"overlap_comm", "on"},
     {"zero3_sizes", "auto"},
+    {"grpo", "reference,num_iterations=2,steps_per_generation=4"},
     {"reshard_head", "on"},
     {"deterministic", "on"},
     {"load", "rank0"},

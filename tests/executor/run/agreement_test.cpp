@@ -99,6 +99,7 @@ constexpr std::array kFields{
     FieldRow{"bucket_bytes", "1000", false},
     FieldRow{"overlap_comm", "on", false},
     FieldRow{"zero3_sizes", "auto", false},
+    FieldRow{"grpo", "reference", false},
     FieldRow{"reshard_head", "on", false},
     FieldRow{"deterministic", "on", false},
     FieldRow{"load", "rank0", false},

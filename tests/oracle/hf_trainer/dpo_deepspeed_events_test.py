@@ -7,7 +7,7 @@ import typing
 import deepspeed_events_test
 from deepspeed_events_test import AT_ONCE  # which puts the folders above on the path
 from events_test import QLORA, SMALL, TINY, counted_events
-from trl_zero import SCARCE, TrlZeroCase, comparison, drawn_as, rehearsed_by
+from trl_zero import SCARCE, TrlZeroCase, comparison, drawn_as, rehearsed_by, without_second_step, without_settling
 
 
 @dataclasses.dataclass
@@ -82,22 +82,6 @@ MORE += [
 def settles_between_steps(case):
     """Whether the reference model's second forward, which gathers what stays whole, is the second step's: that is counted at the end of the first, as all later steps are to be alike."""
     return case.zero == 3 and case.lora_rank == 0 and case.accumulation == 1
-
-
-def without_second_step(events):
-    """The first step's up to its end, as the loop sees it, and what comes from the third on."""
-    kept, step = [], ""
-    for event in events:
-        step = event[1] if event[0] == "mark" else step
-        kept += [] if step == "step 2" else [event]
-    return kept
-
-
-def without_settling(events):
-    """Of what is counted: the same without the reference's gathers behind the first step's last look at the loss."""
-    second = next(i for i, event in enumerate(events) if event[:2] == ["mark", "step 2"])
-    last = max(i for i, event in enumerate(events[:second]) if event[0] == "+" and event[4] == "loss: is it finite")
-    return without_second_step(events[:last + 1] + events[second:])
 
 
 def rehearsed(case, warm):

@@ -23,15 +23,31 @@ class TrlZeroCase(ZeroCase):
         return {**super().job(), "modeling": self.MODELING}
 
 
-def rehearsed_by(script, case, warm, groups=None):
+def rehearsed_by(script, case, warm, groups=None, more=()):
     """By the rank whose part is largest where parts differ; `groups`: its trained parameters, where they aren't the usual ones."""
     rank = 0 if case.zero == 3 else heaviest_rank(case, groups(case)) if groups else heaviest_rank(case)
-    return rehearsed_events(case, warm, script, rank)
+    return rehearsed_events(case, warm, script, rank, more)
 
 
 def drawn_as(case_type, seed, *only):
     case = deepspeed_events_test.drawn(seed, *only)
     return case_type(**{field.name: getattr(case, field.name) for field in dataclasses.fields(case)})
+
+
+def without_second_step(events):
+    """The first step's up to its end, as the loop sees it, and what comes from the third on."""
+    kept, step = [], ""
+    for event in events:
+        step = event[1] if event[0] == "mark" else step
+        kept += [] if step == "step 2" else [event]
+    return kept
+
+
+def without_settling(events):
+    """Of what is counted: the same without the reference's gathers behind the first step's last look at the loss."""
+    second = next(i for i, event in enumerate(events) if event[:2] == ["mark", "step 2"])
+    last = max(i for i, event in enumerate(events[:second]) if event[0] == "+" and event[4] == "loss: is it finite")
+    return without_second_step(events[:last + 1] + events[second:])
 
 
 def comparison(script, case_type, few, more, rehearsed, counted=counted_events):

@@ -54,6 +54,48 @@ TEST_CASE("what is recorded is sound") {
   }
 }
 
+TEST_CASE("a reference and kept log-probabilities are recorded soundly, and need more") {
+  const auto most = [](const std::vector<Field>& fields, const char* cluster) {
+    const program::Program program = program_of(grpo_job(fields, cluster), cluster);
+    const auto fault = program::fault_of(program);
+    CHECK_MESSAGE(!fault, fault.value_or(""));
+    return program.main.instructions.size();
+  };
+  for (const char* const cluster : {"1xH100-80GB", "4xH100-80GB"}) {
+    for (const char* const choices : {"reference", "num_iterations=2", "reference,steps_per_generation=4"}) {
+      CAPTURE(cluster);
+      CAPTURE(choices);
+      const std::vector<Field> usual{{"grad_accum", "2"}, {"micro_batch", "2"}};
+      std::vector<Field> chosen = usual;
+      chosen.push_back({"grpo", choices});
+      CHECK(most(chosen, cluster) > most(usual, cluster));
+    }
+  }
+}
+
+TEST_CASE("what a choice of GRPOTrainer has no rules with is named") {
+  const auto refused = [](std::vector<Field> fields, const char* choices, const char* cluster) {
+    fields.push_back({"grpo", choices});
+    return [fields, cluster] { program_of(grpo_job(fields, cluster), cluster); };
+  };
+  const char* const four = "4xH100-80GB";
+  CHECK_THROWS_WITH_AS(refused({{"grad_accum", "4"}}, "steps_per_generation=2", "1xH100-80GB")(),
+                       doctest::Contains("--grpo steps_per_generation=2 with --grad-accum 4 (a multiple of it is"),
+                       NotModelled);
+  CHECK_THROWS_WITH_AS(refused({{"runtime", "deepspeed"}}, "num_iterations=2", four)(),
+                       doctest::Contains("--grpo num_iterations=2 with ZeRO-3"), NotModelled);
+  CHECK_NOTHROW(refused({{"runtime", "deepspeed"}, {"sharding", "shard-grad-op"}}, "num_iterations=2", four)());
+  CHECK_THROWS_WITH_AS(
+      refused({{"runtime", "deepspeed"}, {"method", "lora"}, {"grad_accum", "2"}}, "reference", four)(),
+      doctest::Contains("--grpo reference with --method lora, ZeRO-3 and --grad-accum 2"), NotModelled);
+  CHECK_THROWS_WITH_AS(refused({{"method", "lora"}}, "reference", four)(),
+                       doctest::Contains("--grpo reference with --method lora and FSDP2"), NotModelled);
+  CHECK_NOTHROW(refused({{"method", "lora"}}, "reference,num_iterations=2", four)());
+  Job job = grpo_job({{"grpo", "reference"}});
+  job.modeling = Modeling::trl;
+  CHECK_THROWS_WITH_AS(program_of(job), doctest::Contains("--stack trl-grpo has it"), NotModelled);
+}
+
 TEST_CASE("texts take as many bytes as pickle makes of them") {  // by Python 3.11
   CHECK(eager::pickled_texts(0, 0) == 5);
   CHECK(eager::pickled_texts(24, 1) == 184);
