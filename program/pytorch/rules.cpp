@@ -73,7 +73,7 @@ void require_card(const Job& job, const Cluster& cluster) {
 bool is_optimizer_of_loop(const Job& job) {
   const OptimizerImplementation form = job.optimizer_implementation;
   if (form == OptimizerImplementation::deepspeed) return job.runtime == Runtime::deepspeed;
-  if (form == OptimizerImplementation::torchao) return job.modeling == Modeling::transformers;
+  if (form == OptimizerImplementation::torchao) return has_trainer(job) && job.runtime != Runtime::deepspeed;
   if (has_trainer(job)) return form != OptimizerImplementation::loop;
   const bool is_loop = form == OptimizerImplementation::loop, is_paged = form == OptimizerImplementation::paged;
   if (job.modeling == Modeling::accelerate || job.modeling == Modeling::torchtune)

@@ -40,7 +40,7 @@ struct Trained {
   bool keeps_wide_states = false;  // of bitsandbytes: the Trainer registers embeddings as such
   Tensor value, exp_avg, exp_avg_sq, step;
   std::vector<Tensor> scales = {};  // of averages in 8 bits, and what they share with other parameters
-  std::int64_t columns = 0;         // of a whole matrix; 0: a vector, or a shard
+  std::int64_t columns = 0;         // of a matrix, or of whole rows of one; 0: a vector, or another part
 };
 
 /// Parameters that the optimizer updates together, and the buffers that hold their gradients, once each.

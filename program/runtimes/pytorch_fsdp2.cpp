@@ -37,6 +37,25 @@ using eager::Torch;
 using eager::Trained;
 using eager::writes;
 
+/// Inductor copies inputs that don't begin at such multiples, unless it has compiled a function with one that doesn't.
+void require_aligned_gradients(const Job& job, const std::vector<eager::ParameterGroup>& groups) {
+  constexpr std::int64_t kAlignmentBytes = 16;
+  if (job.optimizer_implementation != OptimizerImplementation::torchao) return;
+  for (const eager::ParameterGroup& group : groups) {
+    Bytes offset;  // in the group's reduced gradients
+    for (const eager::ShardedParameter& p : group.parameters) {
+      if (!p.is_trained) continue;
+      if (offset.n % kAlignmentBytes != 0) {
+        throw NotModelled(
+            fmt::format("--optimizer {} with FSDP2 over {} GPUs (the gradient of {} begins at no multiple of {} bytes "
+                        "there, and the compiled update copies it: a number of GPUs that divides all sizes is)",
+                        job_field_named("optimizer").get(job), job.mesh.shard, p.trained.name, kAlignmentBytes));
+      }
+      offset += p.trained.elements * dtype_bytes(p.dtype);
+    }
+  }
+}
+
 class Sharded final : public eager::Wrapper {
  public:
   Sharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
@@ -66,6 +85,7 @@ class Sharded final : public eager::Wrapper {
     for (Fsdp2Unit& unit : units_) in_model.push_back(&unit);
     std::ranges::stable_sort(in_model, {}, &Fsdp2Unit::first);
     for (Fsdp2Unit* unit : in_model) unit->group = fsdp_.add_group(unit->name, unit->parameters, unit->reshards);
+    require_aligned_gradients(job, fsdp_.groups());
     places_.resize(graph.parameters.size());
     for (std::size_t g = 0; g < fsdp_.groups().size(); ++g) {
       for (eager::ShardedParameter& p : fsdp_.groups()[g].parameters) {
@@ -228,7 +248,9 @@ constexpr std::array<std::string_view, 11> kWithAdapters{"wrap",       "wrap_emb
                                                          "dora",       "frozen_dtype",    "quantization"};
 
 bool is_of_bitsandbytes(const Job& job) {
-  return job.optimizer == "adamw-8bit" || job.optimizer_implementation == OptimizerImplementation::paged;
+  const bool is_torchaos = job.optimizer_implementation == OptimizerImplementation::torchao;
+  return !is_torchaos &&
+         (job.optimizer == "adamw-8bit" || job.optimizer_implementation == OptimizerImplementation::paged);
 }
 
 /// Rehearsed: bitsandbytes' updates have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both
@@ -249,13 +271,13 @@ void require_usual_sharding(const Job& job) {
 /// What accelerate sets up, for a Trainer's `fsdp` or by its plugin in a loop of one's own.
 void require_accelerate(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  if (job.optimizer_implementation == OptimizerImplementation::torchao) {
-    if (job.modeling != Modeling::transformers) refuse_field(job, "optimizer");
-    throw NotModelled(
-        fmt::format("--optimizer {} with FSDP2 (on one GPU and with --sharding no-shard it is)", value("optimizer")));
+  const bool is_torchaos = job.optimizer_implementation == OptimizerImplementation::torchao;
+  if (is_torchaos && !job.offload.empty()) {
+    throw NotModelled(fmt::format("--optimizer {} with --offload {} and FSDP2 (without offload it is)",
+                                  value("optimizer"), value("offload")));
   }
   if (job.optimizer == "adafactor" || is_of_bitsandbytes(job)) refuse_sharded_optimizer(job);
-  if (job.optimizer != "adamw") refuse_field(job, "optimizer");
+  if (job.optimizer != "adamw" && !is_torchaos) refuse_field(job, "optimizer");
   job_field_named("precision").set(modelled, job.precision.name);
   if (has_trl(job)) eager::require_trl_adapters(job, modelled);
   // Rehearsed: TRL computes log-probabilities where the output layer's weights are, and the batch's mask is on the GPU.

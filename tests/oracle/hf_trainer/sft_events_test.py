@@ -36,6 +36,7 @@ FEW = [
     SftCase(**{**TINY, "sequence": 640}, **QLORA, checkpointing="full"),
     SftCase(**{**TINY, "sequence": 640}, **QLORA, family="qwen2", ranks=2, checkpointing="full"),
     SftCase(**TINY_GPT2, tied=True, checkpointing="full"),
+    SftCase(**TINY, optimizer="adamw-8bit:torchao"),
 ]
 MORE = [
     *(SftCase(**SMALL, precision=precision, tied=tied, checkpointing=checkpointing, accumulation=accumulation)

@@ -126,13 +126,15 @@ TEST_CASE("torchao's AdamW is refused by name where it has no rules, and what ha
   };
   CHECK(why(with_optimizer("transformers", "adamw-4bit"), "1xH100-80GB").find("--optimizer adamw-4bit:torchao") !=
         std::string::npos);
-  for (const char* const modeling : {"accelerate", "trl"}) {
-    CHECK(why(with_optimizer(modeling, "adamw-8bit:torchao"), "1xH100-80GB")
-              .starts_with("--optimizer adamw-8bit:torchao"));
-  }
+  CHECK(why(with_optimizer("accelerate", "adamw-8bit:torchao"), "1xH100-80GB")
+            .starts_with("--optimizer adamw-8bit:torchao"));
   Job sharded = with_optimizer("transformers", "adamw-8bit:torchao");
   job_field_named("runtime").set(sharded, "pytorch-fsdp2");
-  CHECK(why(sharded, "2xH100-80GB").starts_with("--optimizer adamw-8bit:torchao with FSDP2"));
+  job_field_named("modeling").set(sharded, "transformers");  // whose units FSDP2 has from then on
+  CHECK(why(sharded, "2xH100-80GB").find("--optimizer") == std::string::npos);
+  CHECK(why(sharded, "7xH100-80GB").find("begins at no multiple of 16 bytes") != std::string::npos);
+  job_field_named("offload").set(sharded, "params");
+  CHECK(why(sharded, "2xH100-80GB").starts_with("--optimizer adamw-8bit:torchao with --offload params and FSDP2"));
   Job own = unresolved_job();
   job_field_named("optimizer").set(own, "adamw-8bit:torchao");
   job_field_named("runtime").set(own, "vramfit");
