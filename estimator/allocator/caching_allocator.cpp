@@ -70,12 +70,14 @@ int CachingAllocator::add_behind(int before, std::int64_t address, std::int64_t 
 
 inline CachingAllocator::Request CachingAllocator::request_for(std::int64_t bytes, int stream) const {
   const std::int64_t size = rounds_to_divisions_ ? rounded_request(settings_, bytes) : rounded_to_blocks(bytes);
-  Request request{.size = size, .segment_size = kSmallSegment, .stream = stream};
-  request.is_small = request.size <= kMostSmall;
-  if (request.is_small) return request;
-  request.segment_size =
-      request.size < kOwnSegment ? settings_.large_segment.n : ceil_div(request.size, kSmallSegment) * kSmallSegment;
-  return request;
+  return {.size = size, .stream = stream, .is_small = size <= kMostSmall};
+}
+
+/// Of a new segment.
+std::int64_t CachingAllocator::segment_size(const Request& request) const {
+  if (request.is_small) return kSmallSegment;
+  if (request.size < kOwnSegment) return settings_.large_segment.n;
+  return ceil_div(request.size, kSmallSegment) * kSmallSegment;
 }
 
 int CachingAllocator::malloc(std::int64_t bytes, int stream) {
@@ -160,18 +162,19 @@ inline void CachingAllocator::note_tie(const FreeBlocks& free, FreeBlocks::Place
 
 int CachingAllocator::new_block(const Request& request, bool is_retry) {
   if (is_retry) ++stats_.alloc_retries;
-  if (allowed_ && held_ + request.segment_size > *allowed_) return -1;
+  if (allowed_ && held_ + segment_size(request) > *allowed_) return -1;
   return settings_.expandable_segments ? grow_range(request) : new_segment(request);
 }
 
 int CachingAllocator::new_segment(const Request& request) {
-  const std::optional<std::int64_t> address = driver_->allocate(request.segment_size);
+  const std::int64_t size = segment_size(request);
+  const std::optional<std::int64_t> address = driver_->allocate(size);
   if (!address) return -1;
-  held_ += request.segment_size;
-  stats_.reserved.add(request.segment_size);
+  held_ += size;
+  stats_.reserved.add(size);
   ++stats_.device_allocs;
   return add_block({.address = *address,
-                    .size = request.segment_size,
+                    .size = size,
                     .stream = static_cast<std::uint8_t>(request.stream),
                     .is_small = request.is_small});
 }

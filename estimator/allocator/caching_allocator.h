@@ -111,8 +111,7 @@ class CachingAllocator {
     std::int64_t address = 0, size = 0, page = 0;
   };
   struct Request {
-    std::int64_t size = 0;          // of the block
-    std::int64_t segment_size = 0;  // of a new segment
+    std::int64_t size = 0;  // of the block
     int stream = 0;
     bool is_small = false;
   };
@@ -138,6 +137,7 @@ class CachingAllocator {
   }
 
   Request request_for(std::int64_t bytes, int stream) const;
+  std::int64_t segment_size(const Request& request) const;
   bool collects_garbage() const { return allowed_ && settings_.garbage_collection_threshold > 0; }
   bool is_whole_large(const Block& block) const { return !block.is_small && block.previous < 0 && block.next < 0; }
   void find_whole_large();

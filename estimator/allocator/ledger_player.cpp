@@ -55,7 +55,13 @@ void pair_up(const Balance& balance, RepeatedPart& part) {
   if (!part.left.empty() && part.events.times != kForever) part.is_closed = false;
 }
 
-constexpr std::size_t kStops = 6, kEventsBetween = 200;
+constexpr std::size_t kStops = 4, kEventsBetween = 200;
+
+/// Whether the sums are equal: they are where states are, and a state takes as long as hundreds of events.
+bool is_as_much(const AllocatorStats& a, const AllocatorStats& b) {
+  return a.requested.current == b.requested.current && a.allocated.current == b.allocated.current &&
+         a.reserved.current == b.reserved.current;
+}
 
 /// Some, spread over the events of the part that are not inside another one.
 void add_stops(RepeatedPart& part, std::span<const RepeatedPart> inner) {
@@ -94,7 +100,7 @@ struct LedgerPlayer::Passes {
   std::int64_t latest_skipped = 0;              // skipped_retries_ then
   /// What the latest pass had come to.
   struct Stop {
-    std::uint64_t state = 0;
+    std::optional<std::uint64_t> state;  // none: it can't be that of the pass before, and wasn't looked at
     AllocatorStats stats;
     std::int64_t skipped_retries = 0;
   };
@@ -151,13 +157,15 @@ void LedgerPlayer::give_up(std::size_t part, const Passes& before) {
 
 /// Whether the rest of this pass is that of the pass before: then the replay is as it was when this one began.
 bool LedgerPlayer::goes_on_alike(std::size_t stop, Passes& passes) {
-  const Passes::Stop now{replay_.state(), replay_.stats(), skipped_retries_};
-  if (stop == passes.stops.size()) {
+  Passes::Stop now{std::nullopt, replay_.stats(), skipped_retries_};
+  const bool is_first = stop == passes.stops.size();
+  if (is_first || is_as_much(now.stats, passes.stops[stop].stats)) now.state = replay_.state();
+  if (is_first) {
     passes.stops.push_back(now);
     return false;
   }
   const Passes::Stop then = std::exchange(passes.stops[stop], now);
-  if (then.state != now.state || !passes.latest) return false;
+  if (!then.state || then.state != now.state || !passes.latest) return false;
   const AllocatorStats& begin = passes.latest->stats();
   if (now.stats.device_allocs != begin.device_allocs || now.stats.device_frees != begin.device_frees) return false;
   replay_.repeat_up_to(*passes.latest, then.stats);

@@ -8,7 +8,9 @@ namespace vramfit {
 
 namespace {
 constexpr unsigned kAboveSize = 48;  // bits
-}
+// Odd, with bits of no pattern: what a block is becomes one word, which is then mixed.
+constexpr std::uint64_t kOfPlace = 0x9E3779B97F4A7C15, kOfSize = 0xC2B2AE3D27D4EB4F, kOfOwner = 0xD6E8FEB86659FD93;
+}  // namespace
 
 /// Ranges of expandable segments are numbered anew: a range that was given back and reserved again lies elsewhere, and
 /// of their addresses only the order matters.
@@ -47,10 +49,11 @@ std::uint64_t CachingAllocator::state(std::span<const std::int64_t> owners) cons
     const std::uint64_t flags = (b.is_allocated ? 1U : 0U) | (b.is_mapped ? 2U : 0U) | (b.is_small ? 4U : 0U) |
                                 (b.previous >= 0 ? 8U : 0U) | (b.next >= 0 ? 16U : 0U) | (b.events > 0 ? 32U : 0U) |
                                 (b.other_streams != 0 ? 64U : 0U) | static_cast<unsigned>(b.stream) << 8U;
-    // Sizes and addresses have less than 48 bits, so that a word holds one and something else.
-    std::uint64_t mixed = mix_bits(place_of(b, numbers)) + (static_cast<std::uint64_t>(b.size) | flags << kAboveSize);
+    // Sizes have less than 48 bits, so that a word holds one and something else.
+    std::uint64_t mixed = place_of(b, numbers) * kOfPlace +
+                          (static_cast<std::uint64_t>(b.size) | flags << kAboveSize) * kOfSize + owner * kOfOwner;
     if (b.other_streams != 0) mixed = mix_bits(mixed) + b.other_streams;
-    sum += mix_bits(mix_bits(mixed) + owner);
+    sum += mix_bits(mixed);
   }
   return sum;
 }
