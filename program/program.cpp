@@ -84,7 +84,8 @@ bool is_in_step(const Section& section, int step) {
 }
 
 std::string_view run_name(const Program& program, const Run& run) {
-  return run.kernel == Kernel::call ? program.labels.at(static_cast<std::size_t>(run.op)) : kernel_name(run.kernel);
+  return run.kernel == Kernel::call && run.op >= 0 ? program.labels.at(static_cast<std::size_t>(run.op))
+                                                   : kernel_name(run.kernel);
 }
 
 std::string label_text(const Program& program, int segment, int label) {

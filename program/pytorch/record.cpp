@@ -37,7 +37,10 @@ class Trainer {
                          .torch = torch_,
                          .model = *model_,
                          .wrapper = *wrapper_,
-                         .enter = [this](Phase phase) { enter(phase); }})) {}
+                         .enter = [this](Phase phase) { enter(phase); }})) {
+    // set_work_of() looks for calls by name.
+    recording_.names_calls = inputs.labels || is_timed_alone(inputs.job);
+  }
 
   program::Program run() {
     begin_section({.kind = Section::Kind::load});
