@@ -88,7 +88,7 @@ program::Program program_of(const Graph& graph, const Job& job, const Cluster& c
 /// What the allocator is asked for. Labels are needed only where a step keeps something for good.
 Ledger events_of(const program::Program& program, const CountOptions& options) {
   if (options.abbreviate && has_requests(program)) return requests_of(program, options.steps);
-  return ledger_of(program, {.steps = options.steps, .abbreviate = options.abbreviate, .texts = false});
+  return ledger_of(program, {.steps = options.steps, .abbreviate = options.abbreviate});
 }
 
 RankEstimate fold_by_allocator(const program::Program& program, const Ledger& ledger, const Job& job,

@@ -278,7 +278,7 @@ class LeastSeconds::UnitsMaker {
   const UnitLayout& layout_;
   std::vector<bool> trainable_;
   program::Writer writer_;  // outlives what it handed out
-  program::Labels labels_{false};
+  program::Labels labels_{program::Labels::Kept::nothing};
   program::Views views_{false};
   program::UnitViews unit_views_{views_, layout_, {}};
   int tokens_ = 0;

@@ -21,7 +21,8 @@ std::size_t Labels::place_of(std::size_t hash, std::string_view text) const {
   for (std::size_t place = hash & last;; place = (place + 1) & last) {
     const Place& there = places_[place];
     if (there.number < 0) return place;
-    if (there.hash == hash && texts_[static_cast<std::size_t>(there.number)] == text) return place;
+    if (there.hash != hash) continue;
+    if (kept_ == Kept::numbers || texts_[static_cast<std::size_t>(there.number)] == text) return place;
   }
 }
 
@@ -45,7 +46,7 @@ int Labels::number_of(std::initializer_list<std::string_view> parts) {
   Place& place = places_[place_of(hash, text_)];
   if (place.number < 0) {
     place = {.hash = hash, .number = static_cast<int>(texts_.size())};
-    texts_.push_back(text_);
+    texts_.push_back(have_texts() ? text_ : "");
   }
   return place.number;
 }

@@ -15,17 +15,21 @@ namespace vramfit::program {
 /// Labels of a program, each kept once.
 class Labels {
  public:
-  /// `are_kept` false: nobody will read them, and none is made.
-  explicit Labels(bool are_kept = true) : are_kept_(are_kept) {}
-  /// Of the text that the parts make together; -1 where none are kept.
-  int number(std::initializer_list<std::string_view> parts) { return are_kept_ ? number_of(parts) : -1; }
+  /// What somebody will read. Numbers alone tell what has one label from what has another, by a hash of 64 bits.
+  enum class Kept { texts, numbers, nothing };
+
+  explicit Labels(Kept kept = Kept::texts) : kept_(kept) {}
+  bool have_texts() const { return kept_ == Kept::texts; }
+  /// Of the text that the parts make together; -1 where nothing is kept.
+  int number(std::initializer_list<std::string_view> parts) { return kept_ == Kept::nothing ? -1 : number_of(parts); }
   int number(std::string_view text) { return number({text}); }
+  /// By number; empty where numbers alone are kept.
   std::vector<std::string> take() { return std::move(texts_); }
 
  private:
   int number_of(std::initializer_list<std::string_view> parts);
 
-  bool are_kept_;
+  Kept kept_;
   /// Where a text with this hash is, or could be put.
   std::size_t place_of(std::size_t hash, std::string_view text) const;
   void grow();

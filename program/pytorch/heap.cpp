@@ -107,7 +107,7 @@ void Heap::run(const std::string& name, const Accesses& accesses, const Work& wo
   std::vector<Work>& all = recording_.writer.code().work;
   all.push_back(work);
   recording_.writer.write(program::Run{.kernel = program::Kernel::call,
-                                       .op = recording_.names_calls ? recording_.labels.number(name) : -1,
+                                       .op = recording_.labels.have_texts() ? recording_.labels.number(name) : -1,
                                        .accesses = range_of(accesses),
                                        .inside = {},
                                        .work = {static_cast<std::uint32_t>(all.size() - 1), 1},

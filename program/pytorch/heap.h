@@ -23,7 +23,6 @@ struct Recording {
   program::Labels labels;
   std::vector<program::View> views;  // of tensors that are parts of a storage
   int tokens = 0;
-  bool names_calls = true;  // false: nobody will ask what a run is called
 };
 
 /// A tensor as the allocator and autograd see it. Copies share the storage, which is freed with the last of them.

@@ -23,11 +23,21 @@ Job walked(const Job& job) {
   return seen;
 }
 
+/// What set_work_of() changes it looks for by its label.
+Recording recording_for(const program::LowerInputs& inputs) {
+  Recording recording;
+  if (!inputs.labels && !is_timed_alone(inputs.job)) {
+    recording.labels = program::Labels(program::Labels::Kept::numbers);
+  }
+  return recording;
+}
+
 /// Loading, a first step and a later one, cut into sections.
 class Trainer {
  public:
   Trainer(const program::LowerInputs& inputs, const Graph& graph, MakeWrapper make)
       : job_(walked(inputs.job)),
+        recording_(recording_for(inputs)),
         torch_(recording_, inputs.device, graph.parameters.size()),
         model_(make_model(graph, job_, torch_)),
         wrapper_(make(torch_, graph, job_, model_->modules())),
@@ -37,10 +47,7 @@ class Trainer {
                          .torch = torch_,
                          .model = *model_,
                          .wrapper = *wrapper_,
-                         .enter = [this](Phase phase) { enter(phase); }})) {
-    // set_work_of() looks for calls by name.
-    recording_.names_calls = inputs.labels || is_timed_alone(inputs.job);
-  }
+                         .enter = [this](Phase phase) { enter(phase); }})) {}
 
   program::Program run() {
     begin_section({.kind = Section::Kind::load});

@@ -87,7 +87,7 @@ class BytesReader {
         segment < 0 ? at(label)
                     : program_.labels.size() + at(segment) * at(completed_count_) + at(completed_[at(label)]);
     int& number = labels_[place];
-    if (number == kNoLabel) number = writer_.add_label(options_.texts ? label_text(program_, segment, label) : "");
+    if (number == kNoLabel) number = writer_.add_label(label_text(program_, segment, label));
     return number;
   }
 

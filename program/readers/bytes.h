@@ -11,7 +11,6 @@ struct BytesOptions {
   // Record once what repeats: middle micro-batches and all steps from the last on are Repeats of the ledger. Of calls
   // with equal parts one is recorded: each reuses what the one before it freed.
   bool abbreviate = true;
-  bool texts = true;  // false: the ledger's labels are numbers alone, for readers that don't print them
   program::Space space = program::Space::device;  // of the buffers whose events are recorded
 };
 
