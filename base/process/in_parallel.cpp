@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -128,12 +127,13 @@ void in_parallel(std::size_t count, const std::function<void(std::size_t)>& work
     crew_of_thread = nullptr;
   };
   std::vector<std::jthread> others;
+  others.reserve(kMostThreads);
   crew.add();
   while (others.size() + 1 < threads_for(count)) {
     crew.add();
     try {
       others.emplace_back(take);
-    } catch (const std::system_error&) {  // no more threads are to be had: those that run do
+    } catch (const std::exception&) {  // no more threads are to be had, or no memory for them: those that run do
       crew.leave();
       break;
     }

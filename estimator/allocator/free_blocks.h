@@ -12,7 +12,8 @@ namespace vramfit {
 
 /// A sorted set, kept in groups of one size each: a model's layers free hundreds of blocks, of a dozen sizes, and the
 /// next step frees blocks of the same sizes again. Groups that become empty therefore stay in their place, and where a
-/// size was found last is where it is looked for first.
+/// size was found last is where it is looked for first; looking changes that, so that only one thread may look at a
+/// time.
 class FreeBlocks {
   static constexpr std::uint32_t kEnd = ~std::uint32_t{0};
 
@@ -78,7 +79,7 @@ class FreeBlocks {
     }
     return static_cast<std::uint32_t>(first);
   }
-  /// The first group of at least this size.
+  /// The first group of at least this size, which is above 0.
   std::uint32_t group_of(std::int64_t size) const {
     std::uint32_t& known = known_[place_in_known(size)];
     if (groups_[known].size < size || groups_[known - 1].size >= size) {
