@@ -171,6 +171,9 @@ std::string unexpected_word(const CLI::App& app) {
     const std::string name = word.substr(0, word.find('='));
     const bool flag = word.starts_with("-");
     const bool command = parsed.empty() && !flag;
+    if (const std::string hint = hint_for_flag(name); !hint.empty()) {
+      throw InputError(fmt::format("{}: unknown flag{}", printable(name), hint));
+    }
     const std::string nearest = nearest_name(name, known_words(app));
     throw InputError(fmt::format("{}: unknown {}{}{}", printable(name),
                                  command ? "command"

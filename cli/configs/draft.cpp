@@ -114,7 +114,9 @@ void Draft::set(std::string_view name, const std::string& value, const Setting& 
   } else if (found != values_.end() && found->second.value != meant) {
     const Value& other = found->second;
     if (yields) {
-      ignore(by, fmt::format("the command line says {}", printable(other.value)));
+      const bool is_of_file = other.file.ends_with("ml") || other.file.ends_with(".json");
+      ignore(by, fmt::format("{} says {}", is_of_file ? printable(other.file, 300) : "the command line",
+                             printable(other.value)));
       return;
     }
     by.fail(fmt::format("{} is {} here, and {} by {} in {}:{}; leave one of them out", name, printable(meant),

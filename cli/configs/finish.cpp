@@ -230,8 +230,9 @@ GpuCount gpu_count(const Draft& draft) {
   const std::int64_t nodes = std::max<std::int64_t>(1, number(draft, fact::kNodes));
   const std::int64_t processes = number(draft, fact::kProcesses), per_node = number(draft, fact::kPerNode);
   if (per_node > 0) return {.nodes = nodes, .per_node = per_node};
-  if (processes == 0 && draft.is(fact::kParallel, "none")) return {.nodes = 1, .per_node = 1};
-  if (processes == 0) return {};
+  // accelerate launch then starts one process, whatever num_processes says (commands/launch.py: simple_launcher).
+  if (draft.is(fact::kParallel, "none")) return {.nodes = 1, .per_node = 1};
+  if (processes == 0) return {.nodes = nodes, .per_node = number(draft, fact::kVisible)};
   if (processes % nodes != 0) {
     throw InputError(fmt::format("{} GPUs don't divide by {} nodes", processes, nodes));
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <system_error>
 
@@ -10,9 +11,11 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "cli/configs/launch_line.h"
+#include "cli/configs/launch_prefix.h"
 #include "cli/configs/syntax/json.h"
 #include "cli/configs/syntax/toml.h"
 #include "cli/configs/syntax/yaml.h"
+#include "cli/configs/tools/launchers.h"
 #include "cli/configs/tools/shared.h"
 #include "cli/files.h"
 #include "job/fields/job_fields.h"
@@ -54,26 +57,10 @@ Syntax syntax_of(const std::string& path, std::string_view text) {
   return std::ranges::any_of(commands, is_launch_line) ? Syntax::words : Syntax::yaml;
 }
 
-/// "optimizer.fused": true, in maps that are made where they are missing. The name of a component alone stands for its
-/// _component_ (torchtune/config/_utils.py: _merge_yaml_and_cli_args).
-void put_path(ConfigNode& map, std::string_view path, ConfigNode value) {
-  const std::size_t dot = path.find('.');
-  if (dot == std::string_view::npos) {
-    const ConfigNode* const before = find_in(map, path);
-    const bool is_component = before != nullptr && find_in(*before, "_component_") != nullptr && !value.is_map();
-    if (is_component) return put_path(map, fmt::format("{}._component_", path), std::move(value));
-    put(map, path, std::move(value));
-    return;
-  }
-  const ConfigNode* found = find_in(map, path.substr(0, dot));
-  ConfigNode inner = found == nullptr ? ConfigNode{} : *found;
-  put_path(inner, path.substr(dot + 1), std::move(value));
-  put(map, path.substr(0, dot), std::move(inner));
-}
-
 class Importer {
  public:
-  void add_file(const std::string& path) {
+  /// `named_by` reads files that no tool's own keys are in, where a program has named it.
+  void add_file(const std::string& path, const ConfigTool* named_by = nullptr) {
     if (configs_.size() >= kMostFiles) throw InputError(fmt::format("more than {} files", kMostFiles));
     const std::string text = read_file(path);
     const Syntax syntax = syntax_of(path, text);
@@ -85,13 +72,14 @@ class Importer {
                       : syntax == Syntax::toml ? read_toml(text, path)
                                                : read_yaml(text, path);
     const ConfigTool* tool = root.is_map() ? tool_of(root) : nullptr;
+    if (root.is_map() && named_by != nullptr && (tool == nullptr || tool == &trainer_tool())) tool = named_by;
     if (tool == nullptr) {
       throw InputError(
           fmt::format("{}: is none of the configurations that are read ({})", printable(path, 300), known_tools()));
     }
-    if (tool == &torchtune_tool()) {
-      for (auto& [key, value] : std::exchange(overrides_, {})) put_path(root, key, std::move(value));
-    }
+    const bool takes_overrides = tool == &torchtune_tool() || tool == &torchtitan_tool() || tool == &axolotl_tool() ||
+                                 tool == &llama_factory_tool();
+    if (takes_overrides) apply_overrides(std::exchange(overrides_, {}), root, path, draft_);
     add({path, std::move(root), tool});
   }
 
@@ -101,7 +89,14 @@ class Importer {
     add_line(line, "command line");
   }
 
+  /// `library` is of stacks(): whose trainer a file of TRL's arguments is for, where it doesn't say so itself.
+  void expect(const std::string& library) { draft_.derive(fact::kWanted, library); }
+
   ImportedJob take() {
+    read_accelerates();
+    for (const Override& each : overrides_) {
+      draft_.ignore({each.value.file, each.key, &each.value}, "no file that was read has such keys");
+    }
     finish(draft_);
     ImportedJob job;
     for (const ConfigFile& config : configs_) {
@@ -130,10 +125,20 @@ class Importer {
     follow(draft_.take_references(), path);
   }
 
+  /// The first command that starts a training, with what was exported before it.
   void add_script(const std::string& text, const std::string& path) {
-    for (const auto& words : shell_commands(text, path)) {
-      if (!is_launch_line(words)) continue;
-      add_line(words, path);
+    std::vector<ShellWord> exported;
+    const auto commands = shell_commands(text, path);
+    for (auto words = commands.begin(); words != commands.end(); ++words) {
+      if (words->front().text == "export") {
+        std::copy_if(words->begin(), words->end(), std::back_inserter(exported),
+                     [](const ShellWord& word) { return is_assignment(word.text); });
+      }
+      if (!is_launch_line(*words)) continue;
+      add_line(*words, path, exported);
+      if (std::any_of(words + 1, commands.end(), is_launch_line)) {
+        draft_.note(fmt::format("{}: the first of its commands that start a training", printable(path, 300)));
+      }
       return;
     }
     throw InputError(fmt::format("{}: has no command that starts a training (torchrun, accelerate launch, python, ...)",
@@ -141,35 +146,57 @@ class Importer {
   }
 
   /// What the command line says comes before what its files say.
-  void add_line(const std::vector<ShellWord>& words, const std::string& path) {
-    LaunchLine line = read_launch_line(words, path);
-    if (line.configs.empty() && line.references.empty()) {
+  void add_line(const std::vector<ShellWord>& words, const std::string& path,
+                const std::vector<ShellWord>& environment = {}) {
+    LaunchLine line = read_launch_line(words, path, environment);
+    if (line.starter.empty() && line.configs.empty() && line.references.empty()) {
       throw InputError(fmt::format("{}: has no arguments and names no configuration", printable(path, 300)));
     }
     overrides_ = std::move(line.overrides);
+    draft_.ignored.insert(draft_.ignored.end(), line.ignored.begin(), line.ignored.end());
+    draft_.derive(fact::kStarter, line.starter);
     for (ConfigFile& config : line.configs) add(std::move(config));
     draft_.yields = true;
-    follow(line.references, path);
+    follow(line.references, path, line.program);
     draft_.yields = false;
   }
 
-  void follow(const std::vector<Finding>& references, const std::string& from) {
+  void follow(const std::vector<Finding>& references, const std::string& from, const ConfigTool* program = nullptr) {
     for (const Finding& reference : references) {
       const std::optional<std::string> path = found(reference.value, from);
-      if (!path) {
+      if (reference.key == "accelerate_config") {
+        accelerates_.emplace_back(reference, path.value_or(""));
+      } else if (!path) {
         missing(reference);
       } else if (std::ranges::find(configs_, *path, &ConfigFile::path) == configs_.end()) {
-        add_reference(reference, *path);
+        add_reference(reference, *path, program);
       }
     }
   }
 
-  void add_reference(const Finding& reference, const std::string& path) {
+  /// Those that TRL hands to accelerate's launcher: whatever else says something comes before them.
+  void read_accelerates() {
+    for (const auto& [reference, path] : accelerates_) {
+      draft_.yields = true;
+      const char* const shipped = trls_accelerate_config(reference.value);
+      if (!path.empty()) {
+        if (std::ranges::find(configs_, path, &ConfigFile::path) == configs_.end()) add_file(path);
+      } else if (shipped != nullptr) {
+        const std::string name = fmt::format("TRL's {}", reference.value);
+        add({name, read_yaml(shipped, name), &accelerate_tool()});
+      } else {
+        missing(reference);
+      }
+      draft_.yields = false;
+    }
+  }
+
+  void add_reference(const Finding& reference, const std::string& path, const ConfigTool* program) {
     if (reference.key.ends_with("fsdp_config")) {
       const ConfigNode root = read_json(read_file(path), path);
       read_fsdp({path, "", &root}, 2, draft_);
     } else {
-      add_file(path);
+      add_file(path, program);
     }
   }
 
@@ -199,16 +226,19 @@ class Importer {
   }
 
   std::vector<ConfigFile> configs_;
-  std::vector<std::pair<std::string, ConfigNode>> overrides_;
+  std::vector<Override> overrides_;
+  std::vector<std::pair<Finding, std::string>> accelerates_;  // with the file, "" where there is none
   Draft draft_;
 };
 
 }  // namespace
 
-ImportedJob import_configs(const std::vector<std::string>& paths, const std::vector<std::string>& words) {
+ImportedJob import_configs(const std::vector<std::string>& paths, const std::vector<std::string>& words,
+                           const std::string& library) {
   if (paths.empty() && words.empty())
     throw InputError("FILE: missing; name a configuration, or two that belong together");
   Importer importer;
+  if (!library.empty()) importer.expect(library);
   if (!words.empty()) importer.add_words(words);
   for (const std::string& path : paths) importer.add_file(path);
   return importer.take();

@@ -39,6 +39,13 @@ void refuse_without_gpus(const JobFlags& flags, const ImportedJob& job) {
   throw InputError(fmt::format("--gpus: missing; --job doesn't name the card, say it, for example --gpus {}", example));
 }
 
+/// The trainer of TRL that --stack names, without DeepSpeed; "" for other stacks.
+std::string trainer_of_stack(const JobFlags& flags) {
+  constexpr std::string_view kWith = "-deepspeed";
+  if (!flags.stack.starts_with("trl")) return "";
+  return flags.stack.ends_with(kWith) ? flags.stack.substr(0, flags.stack.size() - kWith.size()) : flags.stack;
+}
+
 std::string summary(const ImportedJob& job) {
   std::string files, paths;
   for (const ImportedJob::File& file : job.files) {
@@ -59,7 +66,7 @@ void apply_configs(JobFlags& flags) {
   if (foreign.empty()) return;
   std::erase_if(flags.job_files,
                 [&](const std::string& path) { return std::ranges::find(foreign, path) != foreign.end(); });
-  const ImportedJob job = import_configs(foreign);
+  const ImportedJob job = import_configs(foreign, {}, trainer_of_stack(flags));
   if (flags.model.empty()) flags.model = job.model;
   if (flags.stack.empty() && flags.has_stack) flags.stack = job.stack;
   apply_gpus(flags, job.gpus);

@@ -62,7 +62,8 @@ void read_keys(const ConfigNode& map, const std::string& file, const std::string
   for (std::size_t i = 0; i < map.keys.size(); ++i) {
     if (map.items[i].is_null() && !reads_null(map.keys[i], table)) continue;
     const std::string key = path.empty() ? map.keys[i] : fmt::format("{}.{}", path, map.keys[i]);
-    read_key(map.keys[i], {file, key, &map.items[i]}, table, draft);
+    const std::string& place = map.items[i].file.empty() ? file : map.items[i].file;
+    read_key(map.keys[i], {place, key, &map.items[i]}, table, draft);
   }
 }
 

@@ -13,15 +13,22 @@
 namespace vramfit {
 namespace {
 
-/// `value` "": the word is another name of `flag`, whose value follows. Else it is a switch for that value.
+/// `value` "": the word is another name of `flag`, whose value follows. Else it is a switch for that value, and for
+/// `off` where it is off; "" then says nothing. `beside` is said with what the word is read as.
 struct Synonym {
-  std::string_view word, flag, value = "";
+  std::string_view word, flag, value = "", off = "", beside = "";
 };
+
+constexpr std::string_view kOfWeights =
+    ", not as the dtype in which weights are loaded: that is --storage-dtype and --state-dtype, of frozen weights "
+    "--frozen-dtype; bf16 is autocast (bf16-mixed), without which it is bf16-pure";
+constexpr std::string_view kOfZero =
+    ", which is DeepSpeed's ZeRO with --stack deepspeed or trl-deepspeed alone, and else FSDP2's or the engine's";
 
 // Names of transformers' TrainingArguments, trl, torchtune, torchtitan, DeepSpeed, Megatron and Lightning. Two flags
 // for one word: the first that the command has.
 constexpr std::array kSynonyms{
-    Synonym{"--activation-checkpointing", "--checkpointing", "full"},
+    Synonym{"--activation-checkpointing", "--checkpointing", "full", "none"},
     Synonym{"--attention-implementation", "--attention"},
     Synonym{"--attn", "--attention"},
     Synonym{"--attn-implementation", "--attention"},
@@ -34,7 +41,7 @@ constexpr std::array kSynonyms{
     Synonym{"--context-length", "--seq-len"},
     Synonym{"--dataset", "--data"},
     Synonym{"--ddp", "--sharding", "no-shard"},
-    Synonym{"--dtype", "--precision"},
+    Synonym{"--dtype", "--precision", "", "", kOfWeights},
     Synonym{"--flash-attention", "--attention", "flash"},
     Synonym{"--flash-attn", "--attention", "flash"},
     Synonym{"--fp16", "--precision", "fp16-mixed"},
@@ -46,9 +53,12 @@ constexpr std::array kSynonyms{
     Synonym{"--grad-accum-steps", "--grad-accum"},
     Synonym{"--gradient-accumulation", "--grad-accum"},
     Synonym{"--gradient-accumulation-steps", "--grad-accum"},
-    Synonym{"--gradient-checkpointing", "--checkpointing", "full"},
+    Synonym{"--gradient-checkpointing", "--checkpointing", "full", "none"},
     Synonym{"--gradient-clipping", "--clip"},
     Synonym{"--learning-rate", "--lr"},
+    Synonym{"--load-in-4bit", "--method", "qlora"},
+    Synonym{"--load-in-8bit", "--quantization", "int8"},
+    Synonym{"--lora", "--method", "lora"},
     Synonym{"--lora-r", "--lora-rank"},
     Synonym{"--max-grad-norm", "--clip"},
     Synonym{"--max-length", "--seq-len"},
@@ -57,23 +67,44 @@ constexpr std::array kSynonyms{
     Synonym{"--max-steps", "--steps"},
     Synonym{"--micro-batch-size", "--micro-batch"},
     Synonym{"--mixed-precision", "--precision"},
+    Synonym{"--no-gradient-checkpointing", "--checkpointing", "none"},
     Synonym{"--optim", "--optimizer"},
     Synonym{"--per-device-batch-size", "--micro-batch"},
     Synonym{"--per-device-train-batch-size", "--micro-batch"},
-    Synonym{"--recompute", "--checkpointing", "full"},
+    Synonym{"--qlora", "--method", "qlora"},
+    Synonym{"--recompute", "--checkpointing", "full", "none"},
     Synonym{"--resume-from-checkpoint", "--resume"},
     Synonym{"--save-steps", "--save-every"},
     Synonym{"--save-total-limit", "--keep"},
     Synonym{"--seq-length", "--seq-len"},
     Synonym{"--sequence-length", "--seq-len"},
     Synonym{"--sharding-strategy", "--sharding"},
-    Synonym{"--torch-dtype", "--precision"},
+    Synonym{"--torch-dtype", "--precision", "", "", kOfWeights},
     Synonym{"--train-batch-size", "--global-batch"},
     Synonym{"--train-micro-batch-size-per-gpu", "--micro-batch"},
     Synonym{"--training-steps", "--steps"},
+    Synonym{"--use-peft", "--method", "lora"},
     Synonym{"--warmup-steps", "--warmup"},
-    Synonym{"--zero", "--sharding"},
-    Synonym{"--zero-stage", "--sharding"},
+    Synonym{"--zero", "--sharding", "", "", kOfZero},
+    Synonym{"--zero1", "--sharding", "shard-optimizer", "", kOfZero},
+    Synonym{"--zero2", "--sharding", "shard-grad-op", "", kOfZero},
+    Synonym{"--zero3", "--sharding", "full-shard", "", kOfZero},
+    Synonym{"--zero-stage", "--sharding", "", "", kOfZero},
+};
+
+struct Hint {
+  std::string_view word, says;
+};
+constexpr std::string_view kLiger =
+    "Liger's kernels and losses are not modelled; your own script with them is answered by \"vramfit rehearse --gpus "
+    "CLUSTER -- CMD\"";
+constexpr std::array kHints{
+    Hint{"--liger", kLiger},
+    Hint{"--use-liger", kLiger},
+    Hint{"--use-liger-kernel", kLiger},
+    Hint{"--deepspeed", "DeepSpeed's stacks are --stack deepspeed and trl-deepspeed; a configuration is --job FILE"},
+    Hint{"--unsloth", "Unsloth's kernels are not modelled"},
+    Hint{"--torch-compile", "torch.compile is not modelled; \"vramfit rehearse --gpus CLUSTER -- CMD\" answers"},
 };
 
 bool has_flag(const CLI::App& command, std::string_view flag) {
@@ -88,11 +119,12 @@ std::optional<bool> as_switch(std::string_view word) {
   return std::nullopt;
 }
 
-/// What a switch with this value says; nothing when it is off. A value that is no switch is one of the flag's own:
+/// What a switch with this value says; nothing when it is off and that says nothing. A value that is no switch is one
+/// of the flag's own:
 /// --activation-checkpointing=selective.
 std::optional<std::string> said_by_switch(const Synonym& row, const std::string& value) {
   const std::optional<bool> is_on = as_switch(value);
-  if (is_on == false) return std::nullopt;
+  if (is_on == false) return row.off.empty() ? std::nullopt : std::optional(std::string(row.off));
   return is_on ? std::string(row.value) : value;
 }
 
@@ -128,7 +160,7 @@ class Reader {
       known_.push_back((has_flag(command_, name) ? name : word.substr(0, equals)) + word.substr(equals));
     } else if (synonym->value.empty()) {
       known_.push_back(std::string(synonym->flag) + word.substr(equals));
-      say(name, std::string(synonym->flag));
+      say(name, fmt::format("{}{}", synonym->flag, synonym->beside));
     } else {
       turn_on(*synonym, name, equals < word.size() ? std::optional(word.substr(equals + 1)) : std::nullopt);
     }
@@ -139,8 +171,13 @@ class Reader {
     if (!value && at_ + 1 < words_.size() && as_switch(words_[at_ + 1])) value = words_[++at_];
     const std::optional<std::string> wanted = said_by_switch(synonym, value.value_or("on"));
     if (!wanted) return;
+    say(name, fmt::format("{} {}{}", synonym.flag, *wanted, synonym.beside));
+    if (synonym.flag == "--method" && method_at_) {  // --use_peft --load_in_4bit are QLoRA
+      if (*wanted == "qlora") known_[*method_at_] = "--method=qlora";
+      return;
+    }
     known_.push_back(fmt::format("{}={}", synonym.flag, *wanted));
-    say(name, fmt::format("{} {}", synonym.flag, *wanted));
+    if (synonym.flag == "--method") method_at_ = known_.size() - 1;
   }
 
   void say(const std::string& name, const std::string& meant) {
@@ -152,6 +189,7 @@ class Reader {
   std::vector<std::string>& notes_;
   std::vector<std::string> known_;
   std::size_t at_ = 0;
+  std::optional<std::size_t> method_at_;  // of known_: what a switch said
 };
 
 }  // namespace
@@ -159,6 +197,12 @@ class Reader {
 std::vector<std::string> with_known_flags(const CLI::App& command, const std::vector<std::string>& words,
                                           std::vector<std::string>& notes) {
   return Reader(command, words, notes).read();
+}
+
+std::string hint_for_flag(std::string word) {
+  std::ranges::replace(word, '_', '-');
+  const auto* const row = std::ranges::find(kHints, word, &Hint::word);
+  return row == kHints.end() ? "" : fmt::format("; {}", row->says);
 }
 
 std::optional<KnownSetting> known_setting(std::string key, const std::string& value) {

@@ -16,6 +16,10 @@ namespace vramfit {
 std::vector<std::string> with_known_flags(const CLI::App& command, const std::vector<std::string>& words,
                                           std::vector<std::string>& notes);
 
+/// What answers instead of a flag that isn't modelled, for messages: "; Liger's kernels are not modelled: ..."; "" for
+/// other words.
+std::string hint_for_flag(std::string word);
+
 /// A field of the job and its value.
 struct KnownSetting {
   std::string field, value;

@@ -96,8 +96,20 @@ class WhatPeopleType(unittest.TestCase):
                 (["--activation-checkpointing=every:2"], ["--checkpointing", "every:2"]),
                 (["--max-seq-length", "256", "--torch_dtype", "bfloat16"], ["--seq-len", "256", "--precision", "bf16-mixed"]),
                 (["--zero-stage", "2"], ["--sharding", "shard-grad-op"]), (["--ddp"], ["--sharding", "no-shard"]),
+                (["--qlora"], ["--method", "qlora"]), (["--use_peft", "--load_in_4bit"], ["--method", "qlora"]),
+                (["--load_in_4bit", "--lora"], ["--method", "qlora"]), (["--lora"], ["--method", "lora"]), (["--zero3"], ["--sharding", "full-shard"]),
+                (["--stack", "trl", "--gradient_checkpointing", "False"], ["--stack", "trl", "--checkpointing", "none"]),
+                (["--no-gradient-checkpointing"], ["--checkpointing", "none"]),
+                (["--what-if", "gradient_checkpointing=off"], ["--what-if", "checkpointing=none"]),
                 (["--seq_len", "256"], ["--seq-len", "256"])):
             self.same(typed, ours)
+
+    def test_a_word_with_another_meaning_elsewhere_is_said_with_it(self):
+        self.assertIn("not as the dtype in which weights are loaded", self.same(["--dtype", "bfloat16"], ["--precision", "bf16-mixed"]))
+        self.assertIn("--stack deepspeed", self.same(["--zero-stage", "3"], ["--sharding", "full-shard"]))
+        done = program("estimate", MODEL, "--gpus", "1xH100-80GB", "--use_liger_kernel")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("vramfit rehearse", done.stderr)
 
     def test_values_of_other_tools_are_read(self):
         for typed, ours in (

@@ -29,6 +29,9 @@ std::string precision_lines(ExportWriter& writer) {
   if (name == "bf16-mixed") {
     const bool is_converted = is_sharded(writer) && writer.is("method", "full");
     if (weights != "bf16" && !is_converted) {
+      if (!writer.is("method", "full")) {
+        writer.refuse("frozen_dtype", "axolotl loads weights in bf16, which --frozen-dtype bf16 is");
+      }
       writer.refuse("precision", "axolotl loads weights in bf16, which --storage-dtype bf16 --state-dtype bf16 are");
     }
     return "bf16: true\nfp16: false\n";

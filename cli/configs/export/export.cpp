@@ -87,6 +87,8 @@ bool is_of_precision(const Job& job, const JobField& field) {
 void carry(ExportWriter& writer, const ExportTool& tool, const JobField& field) {
   const FieldRow& row = row_of(tool, field.name);
   const Job& job = writer.plan().job;
+  const bool has_no_units = writer.plan().cluster.cards() == 1;
+  if (has_no_units && field.name == "wrap_embeddings") return;
   switch (row.carried) {
     case Carried::written:
     case Carried::implied:

@@ -32,6 +32,8 @@ class Splitter {
       end_command();
       if (c == '\n') ++line_;
       ++at_;
+    } else if (c == '>' || c == '<') {
+      redirect();
     } else if (c == '#' && !in_word_) {
       while (at_ < text_.size() && text_[at_] != '\n') ++at_;
     } else {
@@ -39,6 +41,18 @@ class Splitter {
       word().text += c;
       ++at_;
     }
+  }
+
+  /// "2>&1", "> log", "<<EOF": where output goes, and the number that stands before it.
+  void redirect() {
+    const bool has_number = in_word_ && words_.back().text.find_first_not_of("0123456789") == std::string::npos;
+    if (has_number) words_.pop_back();
+    end_word();
+    constexpr std::string_view kSigns = "<>&|";
+    while (at_ < text_.size() && kSigns.find(text_[at_]) != std::string_view::npos) ++at_;
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+    constexpr std::string_view kEnds = " \t\r\n;|&<>";
+    while (at_ < text_.size() && kEnds.find(text_[at_]) == std::string_view::npos) ++at_;
   }
 
   /// A backslash before the end of a line joins it with the next.

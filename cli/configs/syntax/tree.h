@@ -21,6 +21,7 @@ struct ConfigNode {
   std::int64_t integer = 0;
   double real = 0;                // also of an integer
   std::string text;               // of every scalar, as it is written
+  std::string file;               // where it stands, if that isn't where the rest of its tree does
   std::vector<std::string> keys;  // of a map: keys[i] names items[i]
   std::vector<ConfigNode> items;
 

@@ -44,6 +44,14 @@ void read_machines(const Setting& setting, Draft& draft) {
   draft.set(fact::kNodes, fmt::to_string(setting.whole(1, 1 << 20)), setting);
 }
 
+/// gpu_ids: those that are visible; "all" is the default.
+void read_cards(const Setting& setting, Draft& draft) {
+  if (setting.is("all")) return draft.ignore(setting, "all that there are");
+  const std::size_t cards = setting.texts().size();
+  draft.set(fact::kVisible, fmt::to_string(cards), setting,
+            fmt::format("{} visible, where nothing else says how many", cards));
+}
+
 void read_fsdp_config(const Setting& setting, Draft& draft) { read_fsdp(setting, 1, draft); }
 
 /// FullyShardedDataParallelPlugin.__post_init__: NO_WRAP where nothing names a policy. FSDP is what this file asks for,
@@ -122,6 +130,7 @@ constexpr std::array kKeys{
     KeyRow{"mixed_precision", read_mixed_precision},
     KeyRow{"num_processes", read_processes},
     KeyRow{"num_machines", read_machines},
+    KeyRow{"gpu_ids", read_cards},
     KeyRow{"fsdp_config", read_fsdp_config},
     KeyRow{"deepspeed_config", read_deepspeed_config},
     KeyRow{"parallelism_config", read_parallelism},
@@ -137,8 +146,8 @@ constexpr std::array kOthers{
 };
 constexpr std::array kIgnored{
     IgnoredKeys{"how processes find each other",
-                "machine_rank main_process_ip main_process_port rdzv_backend rdzv_conf same_network gpu_ids "
-                "mpirun_config max_restarts monitor_interval"},
+                "machine_rank main_process_ip main_process_port rdzv_backend rdzv_conf same_network "
+                "mpirun_config max_restarts monitor_interval module m no_python role tee log_dir quiet"},
     IgnoredKeys{"where and how the program is started",
                 "compute_environment debug main_training_function enable_cpu_affinity command_file commands tpu_env "
                 "tpu_vm env_vars num_cpu_threads_per_process use_xpu ipex_config"},

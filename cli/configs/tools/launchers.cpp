@@ -34,13 +34,28 @@ constexpr std::array kTorchrunIgnored{
                 "numa_binding signals_to_handle"}};
 constexpr KeyTable kTorchrun{"torchrun", kTorchrunKeys, {}, kTorchrunIgnored};
 
+/// "localhost:0,1@worker:0,1", or nodes whose cards are all used.
+void read_include(const Setting& setting, Draft& draft) {
+  const std::string said = setting.text();
+  const auto nodes = 1 + std::ranges::count(said, '@');
+  const std::size_t colon = said.find(':');
+  if (colon == std::string::npos || said.find('$') != std::string::npos) {
+    draft.ignore(setting, "no list of cards; say how many with --gpus");
+    return;
+  }
+  const auto cards = 1 + std::ranges::count(said.substr(0, said.find('@')), ',');
+  draft.set(fact::kPerNode, fmt::to_string(cards), setting, fmt::format("{} GPUs on each of {} nodes", cards, nodes));
+  if (nodes > 1) draft.set(fact::kNodes, fmt::to_string(nodes), setting);
+}
+
 constexpr std::array kDeepspeedKeys{
     KeyRow{"num_gpus", read_per_node},
     KeyRow{"num_nodes", read_nodes},
+    KeyRow{"include", read_include},
 };
 constexpr std::array kDeepspeedIgnored{
     IgnoredKeys{"how processes find each other",
-                "hostfile include exclude master_addr master_port launcher launcher_args node_rank no_python module "
+                "hostfile exclude master_addr master_port launcher launcher_args node_rank no_python module "
                 "no_local_rank no_ssh no_ssh_check force_multi save_pid elastic_training enable_each_rank_log "
                 "ssh_port bind_cores_to_rank"}};
 constexpr KeyTable kDeepspeed{"the deepspeed program", kDeepspeedKeys, {}, kDeepspeedIgnored};
@@ -49,6 +64,7 @@ int never(const ConfigNode& /*root*/) { return 0; }
 
 void read_torchrun(const ConfigNode& root, const std::string& file, Draft& draft) {
   read_keys(root, file, "", kTorchrun, draft);
+  if (find_in(root, "nproc_per_node") == nullptr) draft.assume(fact::kPerNode, "1", "torchrun's default");
 }
 void read_deepspeed_flags(const ConfigNode& root, const std::string& file, Draft& draft) {
   read_keys(root, file, "", kDeepspeed, draft);
@@ -60,7 +76,8 @@ bool is_any(std::string_view key, std::initializer_list<std::string_view> keys) 
 
 /// The flags of `accelerate launch` under the keys of accelerate's configuration.
 void read_accelerate_flags(const ConfigNode& root, const std::string& file, Draft& draft) {
-  ConfigNode config, fsdp, deepspeed;
+  constexpr std::string_view kParallelism = "parallelism_config_";
+  ConfigNode config, fsdp, deepspeed, parallelism;
   config.kind = fsdp.kind = deepspeed.kind = ConfigNode::Kind::map;
   for (std::size_t i = 0; i < root.keys.size(); ++i) {
     const std::string& key = root.keys[i];
@@ -74,6 +91,12 @@ void read_accelerate_flags(const ConfigNode& root, const std::string& file, Draf
                             "gradient_accumulation_steps", "gradient_clipping", "zero3_init_flag",
                             "zero3_save_16bit_model", "deepspeed_hostfile", "deepspeed_multinode_launcher"})) {
       put(deepspeed, key, value);
+    } else if (key.starts_with(kParallelism)) {
+      put(parallelism, key, value);
+    } else if (key == "cpu") {
+      put(config, "use_cpu", value);
+    } else if (key == "use_megatron_lm") {
+      put(config, "megatron_lm_config", value);
     } else if (key == "dynamo_backend") {
       ConfigNode dynamo;
       put(dynamo, key, value);
@@ -82,6 +105,7 @@ void read_accelerate_flags(const ConfigNode& root, const std::string& file, Draf
       put(config, key, value);
     }
   }
+  if (!parallelism.keys.empty()) put(config, "parallelism_config", std::move(parallelism));
   if (!fsdp.keys.empty()) put(config, "fsdp_config", std::move(fsdp));
   if (!deepspeed.keys.empty()) put(config, "deepspeed_config", std::move(deepspeed));
   accelerate_tool().read(config, file, draft);
@@ -100,6 +124,22 @@ void read_trl(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.not_modelled(setting, fmt::format("\"vramfit rehearse --recipe trl-{}\" has it", setting.text()));
 }
 
+constexpr std::array kNoneOfRecipes{IgnoredKeys{"", ""}};
+constexpr KeyTable kRecipe{"torchtune's recipes, which take key=value", {}, {}, kNoneOfRecipes};
+void read_recipe_flags(const ConfigNode& root, const std::string& file, Draft& draft) {
+  read_keys(root, file, "", kRecipe, draft);
+}
+
+constexpr std::array kAxolotlOthers{UnmodelledKeys{"several configurations, one after another", "sweep"}};
+constexpr std::array kAxolotlIgnored{IgnoredKeys{
+    "where it runs, and what is shown", "launcher cloud debug debug_text_only debug_num_examples prompter shard"}};
+constexpr KeyTable kAxolotl{"axolotl train", {}, kAxolotlOthers, kAxolotlIgnored};
+void read_axolotl_options(const ConfigNode& root, const std::string& file, Draft& draft) {
+  read_keys(root, file, "", kAxolotl, draft);
+}
+
+constexpr ConfigTool kRecipeFlags{"torchtune", "flags of tune run", never, read_recipe_flags};
+constexpr ConfigTool kAxolotlOptions{"axolotl", "options of axolotl train", never, read_axolotl_options};
 constexpr ConfigTool kAccelerateFlags{"accelerate launch", "flags of accelerate launch", never, read_accelerate_flags};
 constexpr ConfigTool kTorchrunTool{"torchrun", "flags of torchrun", never, read_torchrun};
 constexpr ConfigTool kDeepspeedFlags{"deepspeed", "flags of the deepspeed program", never, read_deepspeed_flags};
@@ -111,5 +151,7 @@ const ConfigTool& accelerate_flags_tool() { return kAccelerateFlags; }
 const ConfigTool& torchrun_tool() { return kTorchrunTool; }
 const ConfigTool& deepspeed_flags_tool() { return kDeepspeedFlags; }
 const ConfigTool& trl_program_tool() { return kTrl; }
+const ConfigTool& recipe_flags_tool() { return kRecipeFlags; }
+const ConfigTool& axolotl_options_tool() { return kAxolotlOptions; }
 
 }  // namespace vramfit

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "cli/configs/tools.h"
+#include "cli/configs/tools/launchers.h"
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
 
@@ -14,7 +15,8 @@ bool has_any(const ConfigNode& root, std::span<const std::string_view> keys) {
 }
 
 // Only TRL's scripts have them.
-constexpr std::array<std::string_view, 19> kOfTrl{"max_length",
+constexpr std::array<std::string_view, 20> kOfTrl{"accelerate_config",
+                                                  "max_length",
                                                   "packing",
                                                   "dataset_name",
                                                   "use_peft",
@@ -85,12 +87,21 @@ std::string_view library_of(const ConfigNode& root) {
   return has_any(root, kOfTrl) ? "trl" : "transformers";
 }
 
-void read(const ConfigNode& root, const std::string& file, Draft& draft) {
-  if (!draft.has(fact::kLibrary)) {
-    const std::string library{library_of(root)};
+void assume_library(const ConfigNode& root, Draft& draft) {
+  if (draft.has(fact::kLibrary)) return;
+  const std::string library{library_of(root)}, wanted = draft.get(fact::kWanted).value_or("");
+  if (!wanted.empty() && (library == "trl" || library == "transformers")) {
+    draft.assume(fact::kLibrary, wanted, "as --stack says");
+  } else {
     draft.assume(fact::kLibrary, library, library == "transformers" ? "" : "by TRL's own arguments");
   }
-  read_arguments(root, file, trl_arguments(), draft);
+}
+
+void read(const ConfigNode& root, const std::string& file, Draft& draft) {
+  assume_library(root, draft);
+  ConfigNode arguments = root;
+  if (is_trl(draft)) read_launch_arguments(arguments, file, draft);
+  read_arguments(arguments, file, trl_arguments(), draft);
   if (is_trl(draft)) assume_trl(draft, find_in(root, "lora_task_type") != nullptr);
   draft.assume("micro_batch", "8", "the Trainer's default");
   draft.assume("grad_accum", "1", "the Trainer's default");

@@ -26,7 +26,8 @@ void read_nested(const Setting& setting, Draft& draft) {
 void read_length(const Setting& setting, Draft& draft) { read_count<kSeqLen>(setting, draft); }
 
 constexpr std::string_view kDpoAlone =
-    "a trainer of preferences has it; DPOTrainer's is \"trl dpo\", or a file with f_divergence_type: reverse_kl";
+    "a trainer of preferences has it; DPOTrainer's is \"trl dpo\", --stack trl-dpo, or a file with f_divergence_type: "
+    "reverse_kl";
 
 void read_loss_type(const Setting& setting, Draft& draft) {
   if (draft.is(fact::kLibrary, "trl-dpo")) {
@@ -59,7 +60,10 @@ void read_beta(const Setting& setting, Draft& draft) {
   }
 }
 
-constexpr std::string_view kGeneration = "only \"vramfit rehearse --recipe trl-grpo\" has training with generation";
+constexpr std::string_view kGeneration =
+    "training with generation: GRPOTrainer's step is --stack trl-grpo, and \"vramfit rehearse --recipe trl-grpo\" has "
+    "it "
+    "whole";
 
 /// Completions, behind a prompt of one token.
 void read_completion_length(const Setting& setting, Draft& draft) {
@@ -223,7 +227,7 @@ constexpr std::array kIgnored{
                 "config_name tokenizer_name train_file validation_file"},
     IgnoredKeys{"no memory depends on it",
                 "f_alpha_divergence_coef discopop_tau ref_model_mixup_alpha ref_model_sync_steps "
-                "model_revision router_aux_loss_coef cache_dir token accelerate_config"},
+                "model_revision router_aux_loss_coef cache_dir token"},
 };
 constexpr KeyTable kTable{"TRL's and the Trainer's arguments", kKeys, kOthers, kIgnored};
 
