@@ -149,7 +149,9 @@ class Importer {
   void add_line(const std::vector<ShellWord>& words, const std::string& path,
                 const std::vector<ShellWord>& environment = {}) {
     LaunchLine line = read_launch_line(words, path, environment);
-    if (line.starter.empty() && line.configs.empty() && line.references.empty()) {
+    const bool says_nothing =
+        std::ranges::all_of(line.configs, [](const ConfigFile& config) { return config.root.keys.empty(); });
+    if (says_nothing && line.references.empty()) {
       throw InputError(fmt::format("{}: has no arguments and names no configuration", printable(path, 300)));
     }
     overrides_ = std::move(line.overrides);

@@ -292,6 +292,7 @@ class Reader {
       node.kind = ConfigNode::Kind::boolean;
       node.boolean = !is_no;
       node.text = is_no ? "false" : "true";
+      if (key.find('.') != std::string::npos) return change(key, {node.text, flag.line});
       put(map, is_no ? key.substr(3) : key, node);
       return;
     }
@@ -306,11 +307,16 @@ class Reader {
     if (names_file &&
         (is_config_name(node.text) || (names_files_ && line_.program != &torchtune_tool()) || is_file(node.text))) {
       refer(last, node);
-    } else if (key.find('.') != std::string::npos && values.size() == 1) {  // a table's key, of torchtitan
-      line_.overrides.push_back(override_of(key, values.front().text, values.front(), file_));
+    } else if (key.find('.') != std::string::npos && values.size() == 1) {
+      change(key, values.front());
     } else {
       put(map, key, std::move(node));
     }
+  }
+
+  /// A table's key, of torchtitan.
+  void change(const std::string& key, const ShellWord& value) {
+    line_.overrides.push_back(override_of(key, value.text, value, file_));
   }
 
   static ConfigNode value_node(const ShellWord& word) {

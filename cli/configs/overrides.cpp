@@ -23,7 +23,13 @@ void put_path(ConfigNode& map, std::string_view path, ConfigNode value) {
     return;
   }
   const ConfigNode* found = find_in(map, path.substr(0, dot));
-  ConfigNode inner = found == nullptr ? ConfigNode{} : *found;
+  ConfigNode inner;
+  if (found != nullptr) {
+    inner = *found;
+  } else {
+    inner.file = value.file;
+    inner.line = value.line;
+  }
   put_path(inner, path.substr(dot + 1), std::move(value));
   put(map, path.substr(0, dot), std::move(inner));
 }

@@ -143,6 +143,20 @@ TEST_CASE("tune run is torchtune's: a file with key=value and ~key, and a name o
                        doctest::Contains("has no such key"), InputError);
 }
 
+TEST_CASE("torchtitan's flags change its tables") {
+  const TemporaryDirectory place;
+  const std::string file = place.write("titan.toml",
+                                       "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 8192\n"
+                                       "local_batch_size = 1\n");
+  const ImportedJob job = typed({"torchrun", "--nproc_per_node=8", "-m", "torchtitan.train", "--job.config_file", file,
+                                 "--training.seq_len", "4096", "--compile.enable"});
+  CHECK(job.stack == "torchtitan");
+  CHECK(job.gpus.per_node == 8);
+  CHECK(value_of(job, "seq_len") == "4096");
+  CHECK(says(job.unmodelled, "compile", "torch.compile"));
+  CHECK(says(job.ignored, "training.seq_len", "the command line says 4096"));
+}
+
 TEST_CASE("variables before a launch have the allocator and the number of GPUs") {
   const Words flags{"train.py", "--bf16", "--output_dir", "o"};
   const auto with = [&](Words words) {

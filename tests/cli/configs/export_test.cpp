@@ -283,6 +283,23 @@ TEST_CASE("what is marked stands in the file, and the command has the allocator'
   CHECK(exported.command.starts_with("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True trl sft "));
 }
 
+TEST_CASE("on one GPU nothing is said of units, and axolotl names the dtype of frozen weights that it loads") {
+  PlanFile plan;
+  plan.spec = a_model();
+  plan.cluster = parse_cluster("1xH100-80GB");
+  const auto exported = [&](const std::string& frozen) {
+    Job job = on_stack(unresolved_job(), defaults_of(stack_named("transformers"), plan.cluster));
+    set_job_field(job, job_field_named("method"), "qlora", "method");
+    set_job_field(job, job_field_named("frozen_dtype"), frozen, "frozen_dtype");
+    std::vector<std::string> notes;
+    plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+    return export_plan(plan, export_tool_named("axolotl"));
+  };
+  const Export written = exported("bf16");
+  CHECK(std::ranges::none_of(written.marks, [](const std::string& mark) { return mark.starts_with("--wrap"); }));
+  CHECK_THROWS_WITH_AS(exported("fp32"), doctest::Contains("--frozen-dtype bf16"), InputError);
+}
+
 TEST_CASE("a plan for DPOTrainer is written for trl dpo, and for no tool that fine-tunes") {
   PlanFile plan;
   plan.spec = a_model();
