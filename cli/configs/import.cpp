@@ -78,7 +78,7 @@ class Importer {
           fmt::format("{}: is none of the configurations that are read ({})", printable(path, 300), known_tools()));
     }
     const bool takes_overrides = tool == &torchtune_tool() || tool == &torchtitan_tool() || tool == &axolotl_tool() ||
-                                 tool == &llama_factory_tool();
+                                 tool == &llama_factory_tool() || named_by == &trainer_tool();
     if (takes_overrides) apply_overrides(std::exchange(overrides_, {}), root, path, draft_);
     add({path, std::move(root), tool});
   }
@@ -161,6 +161,13 @@ class Importer {
     draft_.yields = true;
     follow(line.references, path, line.program);
     draft_.yields = false;
+    if (line.program == &trainer_tool() && !overrides_.empty()) add_flags(path);  // the file isn't there
+  }
+
+  void add_flags(const std::string& path) {
+    ConfigNode flags;
+    for (Override& each : std::exchange(overrides_, {})) put(flags, each.key, std::move(each.value));
+    add({path, std::move(flags), &trainer_tool()});
   }
 
   void follow(const std::vector<Finding>& references, const std::string& from, const ConfigTool* program = nullptr) {

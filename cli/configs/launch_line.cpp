@@ -160,8 +160,11 @@ class Reader {
       case Words::trl: {
         line_.program = &trainer_tool();
         ConfigNode flags = read_flags({});
+        ConfigNode which;
+        put(which, "trl", text_node(launcher.subcommand, 1));
+        add_part(which, trl_program_tool());
+        if (change_file(flags)) return;
         put(flags, "trl", text_node(launcher.subcommand, 1));
-        add_part(flags, trl_program_tool());
         line_.configs.push_back({file_, std::move(flags), &trainer_tool()});
         return;
       }
@@ -349,11 +352,20 @@ class Reader {
     line_.references.push_back({.file = file_, .line = node.line, .key = key, .value = node.text, .says = {}});
   }
 
+  /// HfArgumentParser's --config has defaults, which flags take the place of: what is assumed follows from both.
+  bool change_file(const ConfigNode& flags) {
+    if (std::ranges::find(line_.references, "config", &Finding::key) == line_.references.end()) return false;
+    const std::vector<Override> changes = overrides_of(flags, file_);
+    line_.overrides.insert(line_.overrides.end(), changes.begin(), changes.end());
+    if (line_.program == nullptr) line_.program = &trainer_tool();
+    return true;
+  }
+
   void add_part(const ConfigNode& flags, const ConfigTool& tool) {
     if (!flags.keys.empty()) line_.configs.push_back({file_, flags, &tool});
   }
   void add_program(ConfigNode flags) {
-    if (flags.keys.empty()) return;
+    if (flags.keys.empty() || change_file(flags)) return;
     const ConfigTool* tool = tool_of(flags);
     line_.configs.push_back({file_, std::move(flags), tool == nullptr ? &trainer_tool() : tool});
   }

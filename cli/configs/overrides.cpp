@@ -68,6 +68,15 @@ Override override_of(std::string key, std::string_view value, const ShellWord& w
   return {.key = std::move(key), .value = std::move(node)};
 }
 
+std::vector<Override> overrides_of(const ConfigNode& flags, const std::string& file) {
+  std::vector<Override> list;
+  for (std::size_t i = 0; i < flags.keys.size(); ++i) {
+    list.push_back({.key = flags.keys[i], .value = flags.items[i]});
+    place_all(list.back().value, file, flags.items[i].line);
+  }
+  return list;
+}
+
 void apply_overrides(const std::vector<Override>& overrides, ConfigNode& map, const std::string& path, Draft& draft) {
   for (const Override& each : overrides) {
     const ConfigNode* const before = find_path(map, each.key);

@@ -65,6 +65,21 @@ TEST_CASE("TRL's --accelerate_config is accelerate's file, and what TRL doesn't 
   CHECK(import_configs({named}).gpus.per_node == 2);
 }
 
+TEST_CASE("what TRL assumes follows from its file and its flags together") {
+  const TemporaryDirectory place;
+  const std::string sft = place.write("sft.yaml", kSft + "bf16: false\nuse_peft: true\n");
+  const ImportedJob job = typed({"trl", "sft", "--config", sft, "--lora_r", "4", "--max_length", "1024"});
+  CHECK(value_of(job, "precision") == "fp32");
+  CHECK(value_of(job, "seq_len") == "1024");
+  CHECK(value_of(job, "lora_rank") == "4");
+  CHECK(says(job.ignored, "max_length", "the command line says 1024"));
+  const std::string reward = place.write("reward.yaml", kSft + "use_peft: true\nlora_task_type: SEQ_CLS\n");
+  CHECK(typed({"trl", "reward", "--config", reward, "--use_peft"}).unmodelled.empty());
+  const ImportedJob script = typed({"accelerate", "launch", "sft.py", "--config", sft, "--max_length", "1024"});
+  CHECK(value_of(script, "precision") == "fp32");
+  CHECK(value_of(script, "seq_len") == "1024");
+}
+
 TEST_CASE("configurations that TRL brings are known by name") {
   const TemporaryDirectory place;
   const std::string sft = place.write("sft.yaml", kSft);
