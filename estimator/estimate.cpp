@@ -239,7 +239,9 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
     throw NotModelled(fmt::format("--save-kind with --runtime {}", job_field_named("runtime").get(e.job)));
   }
   const Graph graph = training_graph(spec, e.job);
-  const program::Program program = program_of(graph, e.job, e.cluster, options.run);
+  std::optional<program::Program> made;
+  if (options.program == nullptr) made = program_of(graph, e.job, e.cluster, options.run);
+  const program::Program& program = made ? *made : *options.program;
   const RankEstimate rank = estimate_program(program, graph, e.job, e.cluster, {.run = options.run});
   e.ranks = {rank};
   e.verdict = verdict_of(rank, e.capacity);

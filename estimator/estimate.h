@@ -14,6 +14,7 @@
 #include "model_specs/spec.h"
 #include "program/files/rank_memory.h"
 #include "program/ledger/ledger.h"
+#include "program/program.h"
 #include "program/run_effects.h"
 
 namespace vramfit {
@@ -82,8 +83,9 @@ inline constexpr double kBandSaid = 0.05;  // a wider band is mentioned in the v
 struct EstimateOptions {
   bool suggestions = true;
   RunEffects run = {};
-  const Efficiency* speed_with = nullptr;  // figures of the card to predict the speed with; null: no speed
-  std::string answered_by = {};            // a command that answers where there are no rules; "": a rehearsal's
+  const Efficiency* speed_with = nullptr;     // figures of the card to predict the speed with; null: no speed
+  std::string answered_by = {};               // a command that answers where there are no rules; "": a rehearsal's
+  const program::Program* program = nullptr;  // of the job for this run, where there is one already
 };
 
 /// Never throws for a job that doesn't fit or has no rules: those are verdicts.

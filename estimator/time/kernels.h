@@ -22,6 +22,7 @@ inline double whole(double ticks) {
 inline double ticks(double seconds) { return whole(seconds * 1e12); }
 double seconds_of_ticks(double ticks);
 
+inline constexpr int kSteadyStep = 2;  // all steps after the first are alike
 inline constexpr double kNever = -std::numeric_limits<double>::infinity();
 
 /// What a list of kernels does to the host's and their stream's clock, from wherever they stand: the host goes on by

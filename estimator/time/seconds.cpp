@@ -17,7 +17,6 @@ namespace {
 
 using namespace program;  // NOLINT(google-build-using-namespace): the program's own words
 
-constexpr int kSteadyStep = 2;  // all steps after the first are alike
 /// When each is done with what it was given: the host, the streams of kernels, and the stream of each axis.
 constexpr std::size_t kHost = 0, kFirstStream = 1, kFirstAxis = kFirstStream + static_cast<std::size_t>(Stream::host),
                       kClocks = kFirstAxis + kAxes;

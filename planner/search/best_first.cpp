@@ -174,7 +174,6 @@ void BestFirst::retry_last(const Attempt& attempt) {
   for (std::size_t c = 1; c < jobs.size(); ++c) {
     Node other = tried;
     other.job = std::move(jobs[c]);
-    other.program = {};
     other.level = tried.level + 1;
     other.place.choices[other.level] = static_cast<std::uint16_t>(c);
     push(std::move(other));

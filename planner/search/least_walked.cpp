@@ -16,6 +16,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "estimator/time/activation_seconds.h"
 #include "estimator/time/seconds.h"
 #include "job/fields/job_fields.h"
 #include "program/make_program.h"
@@ -94,19 +95,28 @@ Bytes zero_weight(std::int64_t elements, const Job& job) {
   return kept * dtype_bytes(job.precision.compute);
 }
 
-/// And the rank's part of its master and of both states.
+/// And the rank's part of its master and of both states, and under ZeRO-3 of its gradient.
 Bytes least_of_zero(std::int64_t elements, const Job& job) {
   constexpr std::int64_t kOfEach = 3;
-  return zero_weight(elements, job) + kOfEach * (elements / data_ranks(job) * dtype_bytes(Dtype::f32));
+  const std::int64_t part = elements / data_ranks(job);
+  const Bytes gradient = job.sharding == "full-shard" ? part * dtype_bytes(job.precision.compute) : Bytes{};
+  return zero_weight(elements, job) + kOfEach * (part * dtype_bytes(Dtype::f32)) + gradient;
+}
+
+/// ZeRO-3's bucket of gradients.
+Bytes zero_bucket(const Job& job) {
+  const Bytes element = dtype_bytes(job.precision.compute);
+  return job.sharding == "full-shard" ? job.bucket_bytes / element.n * element : Bytes{};
 }
 
 /// What DeepSpeed keeps on the card all the time, in steps after the first one.
 Bytes kept_by_zero(const Graph& graph, const Job& job) {
   const Bytes all = LeastWalked::while_updating(graph, job);
-  if (all.n > 0 || !job.offload.empty() || job.quantization != "none") return all;
-  Bytes weights;
-  for (const Parameter& parameter : graph.parameters) weights = weights + zero_weight(element_count(parameter), job);
-  return weights;
+  if (all.n > 0) return all;
+  Bytes kept = zero_bucket(job);
+  if (!job.offload.empty() || job.quantization != "none") return kept;
+  for (const Parameter& parameter : graph.parameters) kept = kept + zero_weight(element_count(parameter), job);
+  return kept;
 }
 
 LeastOfWalk least_of(const program::Program& program, const Cluster& cluster, const Efficiency& efficiency) {
@@ -115,11 +125,14 @@ LeastOfWalk least_of(const program::Program& program, const Cluster& cluster, co
           .compute_seconds = seconds_of(program, cluster, efficiency).compute_seconds};
 }
 
-/// Of DeepSpeed the activations alone. Its buckets and what ZeRO-3 keeps whole grow with the blocks up to a limit, so
-/// that few blocks would say too much of many.
-LeastOfWalk least_of_activations(const program::Program& program) {
+/// Of DeepSpeed the activations alone, and the time that work on them takes. Its buckets and what ZeRO-3 keeps whole
+/// grow with the blocks up to a limit, so that few blocks would say too much of many.
+LeastOfWalk least_of_activations(const program::Program& program, const Cluster& cluster,
+                                 const Efficiency& efficiency) {
   const Bytes activations = peak_activations(program);
-  return {.requested = activations, .reserved = activations};
+  return {.requested = activations,
+          .reserved = activations,
+          .compute_seconds = activation_seconds(program, cluster, efficiency)};
 }
 
 }  // namespace
@@ -146,8 +159,8 @@ std::optional<LeastOfWalk> LeastWalked::walked(const Graph& graph, const Job& jo
   if (!less) return std::nullopt;
   const program::Program program = program::make_program(
       {.graph = *less, .job = job, .device = cluster_.card.device, .coords = {}, .run = run_, .labels = false});
-  const LeastOfWalk walk =
-      job.runtime == Runtime::deepspeed ? least_of_activations(program) : least_of(program, cluster_, efficiency_);
+  const auto least = job.runtime == Runtime::deepspeed ? least_of_activations : least_of;
+  const LeastOfWalk walk = least(program, cluster_, efficiency_);
   return walked_.emplace(key, walk).first->second;
 }
 
@@ -188,7 +201,7 @@ Bytes LeastWalked::while_updating(const Graph& graph, const Job& job) {
                        job.optimizer_implementation != OptimizerImplementation::paged && job.offload.empty() &&
                        job.freeze.empty() && !has_adapters(job);
   if (!has_all) return {};
-  Bytes all;
+  Bytes all = job.runtime == Runtime::deepspeed ? zero_bucket(job) : Bytes{};
   for (const Parameter& parameter : graph.parameters) {
     const std::int64_t elements = element_count(parameter);
     all = all + (job.runtime == Runtime::deepspeed ? least_of_zero(elements, job) : least_of_adamw(elements, job));

@@ -18,18 +18,31 @@ namespace {
 /// An option that was timed is most often tried soon after that. A program may take megabytes.
 constexpr std::size_t kMostPrograms = 16;
 
+/// Equal for jobs whose programs are the same: the allocator is no part of one.
+std::string program_key(Job job) {
+  job.allocator = unresolved_job().allocator;
+  return job_as_flags(job, unresolved_job());
+}
+
 double tokens_of(const Job& job) { return static_cast<double>(tokens_of_step(job)); }
 
 }  // namespace
 
 Evaluator::SharedProgram Evaluator::program_of(const Graph& graph, const Option& option) {
   SharedProgram program = option.program.lock();
+  if (!program && option.job.runtime != Runtime::vramfit) program = kept_program_of(option.job);
   return program ? program : lowered(graph, option.job);
+}
+
+Evaluator::SharedProgram Evaluator::kept_program_of(const Job& job) const {
+  const std::string key = program_key(job);
+  const auto found = std::ranges::find_if(programs_, [&](const auto& kept) { return program_key(kept.first) == key; });
+  return found == programs_.end() ? nullptr : found->second;
 }
 
 Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job) {
   const bool has_stages = job.runtime == Runtime::vramfit;  // others are walked
-  programs_.push_back(std::make_shared<const program::Program>(
+  auto made = std::make_shared<const program::Program>(
       program::make_program({.graph = graph,
                              .job = job,
                              .device = request_.cluster.card.device,
@@ -37,9 +50,10 @@ Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job) 
                              .run = {.clip = request_.clip},
                              .layout = has_stages ? &model_->stages()->layout_of(graph, job) : nullptr,
                              .tapes = has_stages ? &model_->stages()->tapes_of(graph, job) : nullptr,
-                             .labels = false})));
+                             .labels = false}));
+  programs_.emplace_back(job, std::move(made));
   if (programs_.size() > kMostPrograms) programs_.pop_front();
-  return programs_.back();
+  return programs_.back().second;
 }
 
 BoundParts Evaluator::parts_of(const Job& job, OpenChoices open) {
@@ -180,7 +194,9 @@ const Estimate& Evaluator::estimate_of(const Job& job) {
   const auto found = estimates_.find(key);
   if (found != estimates_.end()) return found->second;
   ++estimates_made_;
-  const EstimateOptions options{.suggestions = false, .run = {.clip = request_.clip}, .speed_with = &efficiency_};
+  const SharedProgram made_before = kept_program_of(job);
+  const EstimateOptions options{
+      .suggestions = false, .run = {.clip = request_.clip}, .speed_with = &efficiency_, .program = made_before.get()};
   const Estimate& made = estimates_.emplace(key, estimate(request_.spec, job, request_.cluster, options)).first->second;
   trials_.insert_or_assign(key, Trial{.is_modelled = made.verdict != Verdict::not_modelled,
                                       .fits = made.verdict == Verdict::fits,

@@ -139,6 +139,8 @@ class Evaluator {
   bool reserves_too_much(const Option& option, Bytes below);
   SharedProgram program_of(const Graph& graph, const Option& option);
   SharedProgram lowered(const Graph& graph, const Job& job);
+  /// Of a job that differs in its allocator at most, if it is still kept.
+  SharedProgram kept_program_of(const Job& job) const;
   const Graph& graph_of(const Job& job) { return model_->graph_of(job); }
 
   const PlanRequest& request_;
@@ -147,7 +149,7 @@ class Evaluator {
   LeastMemory least_;
   LeastSeconds least_seconds_;
   LeastWalked least_walked_;
-  std::deque<SharedProgram> programs_;  // those that were lowered last
+  std::deque<std::pair<Job, SharedProgram>> programs_;  // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
   std::map<std::string, Walked> walked_;  // by the job's flags
   std::map<std::string, Trial> trials_;   // likewise

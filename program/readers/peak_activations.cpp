@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "program/readers/activations.h"
 #include "program/readers/expand.h"
 
 namespace vramfit {
@@ -22,8 +23,7 @@ class Activations {
 
  private:
   void add(const Buffer& buffer, std::int64_t sign) {
-    const bool counts = buffer.category == Category::activations || buffer.category == Category::logits_and_loss;
-    if (buffer.space != Space::device || !counts) return;
+    if (!is_activation(buffer)) return;
     live_ = checked_add(live_, sign * buffer.bytes.n);
     peak_ = std::max(peak_, live_);
   }

@@ -173,6 +173,8 @@ TEST_CASE("under DeepSpeed, activations of few blocks and what is kept never say
     if (!bound) return;
     CHECK(bound->requested <= whole->requested);
     CHECK(bound->reserved <= whole->reserved);
+    CHECK(bound->compute_seconds > 0);
+    CHECK(bound->compute_seconds <= whole->compute_seconds);
     ++bounded;
   });
   CHECK(bounded > 30);
@@ -198,7 +200,9 @@ TEST_CASE("under DeepSpeed, a large model's bounds are most of what it takes") {
     REQUIRE(bound);
     REQUIRE(whole);
     CHECK(bound->requested <= whole->requested);
-    CHECK(4 * bound->requested.n > 3 * whole->requested.n);
+    CHECK(10 * bound->requested.n > 9 * whole->requested.n);
+    CHECK(bound->compute_seconds <= whole->compute_seconds);
+    CHECK(4 * bound->compute_seconds > 3 * whole->compute_seconds);
   }
 }
 
