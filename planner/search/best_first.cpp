@@ -11,6 +11,13 @@
 
 namespace vramfit {
 
+namespace {
+
+/// A bound that leaves less than one part in so many of the card's memory is close.
+constexpr std::int64_t kClose = 8;
+
+}  // namespace
+
 Place BestFirst::coarse_place(const Node& node) const {
   Place place = node.place;
   const Space& space = spaces_[node.base];
@@ -121,6 +128,9 @@ bool BestFirst::pass_over(const Node& node, Bytes most_total) {
   LeastOfWalk least{.requested = updating, .reserved = updating};
   if (has_room(least)) least = evaluator_.least_memory_at_any_batch(node.job);
   if (has_room(least)) least = evaluator_.least_memory(node.job);
+  const bool is_close =
+      kClose * (least.reserved + evaluator_.outside(node.job)).n > evaluator_.capacity().n * (kClose - 1);
+  if (has_room(least) && is_close) least = evaluator_.memory_of_one_row(node.job);
   if (has_room(least)) return false;
   if (evaluator_.is_too_much(node.job, least.reserved)) {  // with any allocator
     passed_over_.push_back(option_of(node));

@@ -223,9 +223,7 @@ std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
   }
 }
 
-std::optional<LeastOfWalk> LeastWalked::at_any_batch(const Graph& graph, const Job& job) {
-  const std::size_t period = period_of(job);
-  if (period == 0) return std::nullopt;
+Job LeastWalked::with_one_row(const Job& job) const {
   Job least = job;
   // Attention whose blocks don't fill the card splits its keys, and adds up the parts in memory that more rows don't
   // need.
@@ -233,6 +231,13 @@ std::optional<LeastOfWalk> LeastWalked::at_any_batch(const Graph& graph, const J
     least.micro_batch = least.accumulation = 1;
     least.global_batch = data_ranks(job);
   }
+  return least;
+}
+
+std::optional<LeastOfWalk> LeastWalked::at_any_batch(const Graph& graph, const Job& job) {
+  const std::size_t period = period_of(job);
+  if (period == 0) return std::nullopt;
+  const Job least = with_one_row(job);
   try {
     std::optional<LeastOfWalk> bound =
         period == 1 ? extended(graph, least, 1, blocks_of(graph)) : without_checkpointed(graph, least);

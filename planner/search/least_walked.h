@@ -37,6 +37,8 @@ class LeastWalked {
   /// None where nothing is known: blocks that differ, choices of blocks one by one, and models so shallow that to walk
   /// through all blocks takes no longer. `job` is resolved, `graph` its own.
   std::optional<LeastOfWalk> of(const Graph& graph, const Job& job);
+  /// Of the jobs that differ from `job` in micro-batch and accumulation alone, the one that needs least.
+  Job with_one_row(const Job& job) const;
   /// At most the memory of any job that differs from `job` in micro-batch and accumulation alone, from walks that serve
   /// them all; no seconds. Where every Nth block is checkpointed, the others alone are counted, which all N share. None
   /// where of() says nothing.

@@ -91,20 +91,17 @@ double Evaluator::most_tokens_per_second(const Job& job) {
   return least ? tokens_of(job) / least->compute_seconds : std::numeric_limits<double>::infinity();
 }
 
-void Evaluator::time_walked(Option& option, const Graph& graph) {
-  const std::string key = job_as_flags(option.job, unresolved_job());
-  auto found = walked_.find(key);
-  if (found == walked_.end()) {
-    const SharedProgram program = lowered(graph, option.job);
-    const Walked walked{.time = seconds_of(*program, request_.cluster, efficiency_),
-                        .requested = folded_peaks(*program, Bytes{1}).requested,
-                        .reserved = least_reserved(*program)};
-    found = walked_.emplace(key, walked).first;
-    option.program = program;
-  }
-  option.time = found->second.time;
-  option.requested = found->second.requested;
-  option.reserved = found->second.reserved;
+const Evaluator::Walked& Evaluator::walked(const Job& job) {
+  const std::string key = job_as_flags(job, unresolved_job());
+  const auto found = walked_.find(key);
+  if (found != walked_.end()) return found->second;
+  const SharedProgram program = lowered(graph_of(job), job);
+  return walked_
+      .emplace(key, Walked{.time = seconds_of(*program, request_.cluster, efficiency_),
+                           .requested = folded_peaks(*program, Bytes{1}).requested,
+                           .reserved = least_reserved(*program),
+                           .program = program})
+      .first->second;
 }
 
 LeastOfWalk Evaluator::least_memory(const Job& job) {
@@ -117,6 +114,19 @@ LeastOfWalk Evaluator::least_memory(const Job& job) {
 LeastOfWalk Evaluator::least_memory_at_any_batch(const Job& job) {
   if (job.runtime == Runtime::vramfit) return {};
   return least_walked_.at_any_batch(graph_of(job), job).value_or(LeastOfWalk{});
+}
+
+LeastOfWalk Evaluator::memory_of_one_row(const Job& job) {
+  const Job least = least_walked_.with_one_row(job);
+  const bool is_itself = least.micro_batch * least.accumulation == job.micro_batch * job.accumulation;
+  if (job.runtime != Runtime::deepspeed || job.sharding != "full-shard" || is_itself) return {};
+  try {
+    require_rules(least, request_.cluster);
+    const Walked& whole = walked(least);
+    return {.requested = whole.requested, .reserved = whole.reserved};
+  } catch (const NotModelled&) {
+    return {};
+  }
 }
 
 bool Evaluator::is_too_much(const Job& job, Bytes reserved) {
@@ -135,7 +145,11 @@ Option Evaluator::timed(const Job& job) {
   try {
     require_rules(job, cluster);
     if (job.runtime != Runtime::vramfit) {
-      time_walked(option, graph);
+      const Walked& whole = walked(job);
+      option.time = whole.time;
+      option.requested = whole.requested;
+      option.reserved = whole.reserved;
+      option.program = whole.program;
     } else {
       const SharedProgram program = lowered(graph, job);
       option.time = seconds_of(*program, cluster, efficiency_);

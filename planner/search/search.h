@@ -95,6 +95,9 @@ class Evaluator {
   LeastOfWalk least_memory(const Job& job);
   /// Likewise of each job that differs in micro-batch and accumulation alone; found out once for them all.
   LeastOfWalk least_memory_at_any_batch(const Job& job);
+  /// Likewise from a whole walk of one row, which isn't worth it unless the others say nearly as much. Of ZeRO-3 alone,
+  /// whose peaks few blocks tell less exactly.
+  LeastOfWalk memory_of_one_row(const Job& job);
   /// Likewise without any walk (LeastWalked::while_updating).
   Bytes least_while_updating(const Job& job) { return LeastWalked::while_updating(graph_of(job), job); }
   /// Whether a job of which the allocator reserves so much can't have the verdict `fits`.
@@ -132,9 +135,10 @@ class Evaluator {
   struct Walked {
     StepTime time;
     Bytes requested, reserved;
+    std::weak_ptr<const program::Program> program;  // while it is kept
   };
 
-  void time_walked(Option& option, const Graph& graph);
+  const Walked& walked(const Job& job);
   /// Whether it reserves `below` or more, however its blocks are placed.
   bool reserves_too_much(const Option& option, Bytes below);
   SharedProgram program_of(const Graph& graph, const Option& option);

@@ -91,6 +91,7 @@ std::optional<LeastOfWalk> walked(const PlanRequest& request, const Graph& graph
 /// What a drawn job is bounded by, and its whole walk.
 struct Compared {
   LeastWalked& least;
+  const PlanRequest& request;
   const Graph& graph;
   const Job& job;
   const std::optional<LeastOfWalk> bound, whole;
@@ -108,7 +109,7 @@ void compare_walks(std::uint32_t seed, int rounds, std::size_t most, const Draw&
       CAPTURE(request.spec.num_hidden_layers);
       CAPTURE(job_as_flags(job, unresolved_job()));
       const Graph graph = training_graph(request.spec, job);
-      check(Compared{least, graph, job, least.of(graph, job), walked(request, graph, job)});
+      check(Compared{least, request, graph, job, least.of(graph, job), walked(request, graph, job)});
     }
   }
 }
@@ -118,7 +119,7 @@ void compare_walks(std::uint32_t seed, int rounds, std::size_t most, const Draw&
 TEST_CASE("walks of few blocks never say more than a walk of all of them, and most often the same") {
   int bounded = 0, equal = 0, equally_reserved = 0, updating = 0;
   compare_walks(20261126, 60, 4, drawn_request, [&](const Compared& walk) {
-    const auto& [least, graph, job, bound, whole] = walk;
+    const auto& [least, request, graph, job, bound, whole] = walk;
     CHECK(bound.has_value() == whole.has_value());
     if (!bound || !whole) return;
     CHECK(bound->requested <= whole->requested);
@@ -157,19 +158,34 @@ PlanRequest drawn_of_deepspeed(std::mt19937& random) {
   if (drawn(random, {0, 1, 2}) == 0) fix(request, "precision", "fp16-mixed");
   if (drawn(random, {0, 1, 2}) == 0) fix(request, "offload", "optimizer");
   if (drawn(random, {0, 1}) == 0) fix(request, "modeling", "trl");
+  if (drawn(random, {0, 1}) == 0) {  // sizes that bind in a small model
+    const auto size = [&] { return drawn(random, {20'000, 300'000, 5'000'000}); };
+    fix(request, "zero3_sizes",
+        fmt::format("prefetch_bucket_size={},param_persistence_threshold={},max_live_parameters={},"
+                    "max_reuse_distance={},sub_group_size={}",
+                    size(), drawn(random, {100, 5000}), size(), size(), size()));
+    fix(request, "bucket_bytes", fmt::to_string(size()));
+  }
   return request;
 }
 
 }  // namespace
 
 TEST_CASE("under DeepSpeed, activations of few blocks and what is kept never say more than the whole walk") {
-  int bounded = 0;
+  int bounded = 0, of_one_row = 0;
   compare_walks(20261129, 40, 3, drawn_of_deepspeed, [&](const Compared& walk) {
-    const auto& [least, graph, job, bound, whole] = walk;
+    const auto& [least, request, graph, job, bound, whole] = walk;
     if (!whole) return;
     const std::optional<LeastOfWalk> at_any = least.at_any_batch(graph, job);
     CHECK(LeastWalked::while_updating(graph, job) <= whole->requested);
     if (at_any) CHECK(at_any->requested <= whole->requested);
+    if (job.sharding == "full-shard" && job.micro_batch * job.accumulation > 1) {
+      const std::optional<LeastOfWalk> one_row = walked(request, graph, least.with_one_row(job));
+      REQUIRE(one_row);
+      CHECK(one_row->requested <= whole->requested);
+      CHECK(one_row->reserved <= whole->reserved);
+      ++of_one_row;
+    }
     if (!bound) return;
     CHECK(bound->requested <= whole->requested);
     CHECK(bound->reserved <= whole->reserved);
@@ -178,6 +194,7 @@ TEST_CASE("under DeepSpeed, activations of few blocks and what is kept never say
     ++bounded;
   });
   CHECK(bounded > 30);
+  CHECK(of_one_row > 10);
 }
 
 TEST_CASE("under DeepSpeed, a large model's bounds are most of what it takes") {
