@@ -57,7 +57,7 @@ std::optional<Fitting> fastest_fitting(const Cluster& cluster, const PlanRequest
   SearchCounts others;  // configurations that the plan has no choice of
   BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, others);
   if (alike == Alike::one) queue.look_at_one_of_alike();
-  std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
+  std::optional<Fitting> found = first_that_fits(queue, evaluator, above);
   counts.bounds += others.bounds;
   return found;
 }

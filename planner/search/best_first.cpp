@@ -233,10 +233,9 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
   return std::nullopt;
 }
 
-std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, const PlanRequest& request,
-                                       double above) {
+std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, double above) {
   while (const std::optional<Option> option = queue.next(kNoLimit, above)) {
-    const Attempt attempt = evaluator.attempt(*option, request.cluster.card.memory + Bytes{1});
+    const Attempt attempt = evaluator.attempt_to_fit(*option);
     if (attempt.fits) return Fitting{.option = *option, .rank = *attempt.rank};
     queue.retry_last(attempt);
   }
@@ -248,7 +247,7 @@ std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanReque
   SearchCounts others;
   BestFirst queue(evaluator, request, bases, BestBy::speed, others);
   queue.look_at_one_of_alike();
-  const std::optional<Fitting> found = first_that_fits(queue, evaluator, request, above);
+  const std::optional<Fitting> found = first_that_fits(queue, evaluator, above);
   counts.bounds += others.bounds;
   return found ? std::optional(evaluator.candidate(found->option, found->rank)) : std::nullopt;
 }

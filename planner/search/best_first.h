@@ -106,8 +106,7 @@ struct Fitting {
 };
 
 /// The first configuration that the queue gives, fits, and is faster than `above`, if there is one.
-std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, const PlanRequest& request,
-                                       double above);
+std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, double above);
 
 /// The fastest job of a group of bases that fits and is faster than `above`, if one is found: of those that are alike
 /// few are looked at. For what is said beside a plan, or where there is none. Of the counts only bounds grow: a plan

@@ -133,6 +133,19 @@ bool Evaluator::is_too_much(const Job& job, Bytes reserved) {
   return exceeds_card(reserved, outside(job), job, request_.cluster);
 }
 
+Bytes Evaluator::least_misfit(const Job& job) {
+  const Cluster& cluster = request_.cluster;
+  Bytes fits, misfit = cluster.card.memory + Bytes{1};
+  if (cluster.is_cpu() || cluster.confidence.is_asked()) return misfit;
+  const Bytes outside = this->outside(job);
+  while (fits + Bytes{1} < misfit) {
+    const Bytes middle = fits + Bytes{(misfit - fits).n / 2};
+    const bool fails = middle > outside && exceeds_card(middle - outside, outside, job, cluster);
+    (fails ? misfit : fits) = middle;
+  }
+  return misfit;
+}
+
 bool Evaluator::reserves_too_much(const Option& option, Bytes below) {
   return option.reserved && *option.reserved + outside(option.job) >= below;
 }

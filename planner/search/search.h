@@ -115,6 +115,9 @@ class Evaluator {
   const Trial& trial_of(const Job& job);
   /// Whether the job's total is below a limit; not kept.
   Attempt attempt(const Option& option, Bytes below);
+  /// Likewise for one who asks whether it fits and nothing else: given up at the first total that can't have that
+  /// verdict.
+  Attempt attempt_to_fit(const Option& option) { return attempt(option, least_misfit(option.job)); }
   const Estimate& estimate_of(const Job& job);
   Candidate candidate(const Option& option);
   /// Likewise, with what its attempt found in place of an estimate.
@@ -139,6 +142,8 @@ class Evaluator {
   };
 
   const Walked& walked(const Job& job);
+  /// A total from which on the job can't have the verdict `fits`.
+  Bytes least_misfit(const Job& job);
   /// Whether it reserves `below` or more, however its blocks are placed.
   bool reserves_too_much(const Option& option, Bytes below);
   SharedProgram program_of(const Graph& graph, const Option& option);

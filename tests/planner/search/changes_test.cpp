@@ -156,7 +156,7 @@ std::optional<Fitting> best_with(PlanRequest request, const Picks& picks, BestBy
     Evaluator evaluator(request);
     SearchCounts counts;
     BestFirst queue(evaluator, request, {{.job = request.job}}, by, counts);
-    return first_that_fits(queue, evaluator, request, -1);
+    return first_that_fits(queue, evaluator, -1);
   } catch (const Error&) {
     return std::nullopt;
   }
