@@ -170,16 +170,6 @@ void check_flags(const EstimateFlags& flags) {
   check_gpus(flags);
 }
 
-/// What decides which figures can be compared, as the job's own stack sets it where nobody else does.
-Job as_alike(JobChoice choice, const Job& job, const Cluster& cluster) {
-  for (const StackDefault& each : defaults_of(stack_of(job), cluster)) {
-    const bool is_alike = each.field == "precision" || each.field == "checkpointing";
-    const bool is_fixed = std::ranges::find(choice.fixed, each.field) != choice.fixed.end();
-    if (is_alike && !is_fixed) job_field_named(each.field).set(choice.job, each.value);
-  }
-  return choice.job;
-}
-
 /// What this project's engine would need instead of another stack, and instead of it, on one GPU, the Trainer. On
 /// several, its step takes longer to walk through than the rest of an estimate.
 void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& spec, const Cluster& cluster) {

@@ -1,5 +1,6 @@
 #include "cli/estimate/asked.h"
 
+#include <algorithm>
 #include <span>
 
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include "cli/configs/job_configs.h"
 #include "cli/flags/calibration_files.h"
 #include "estimator/changes/void_choices.h"
+#include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 
 namespace vramfit {
@@ -39,6 +41,15 @@ Asked read_asked(const JobQuestion& question) {
   // A rehearsed library brings its own PyTorch, which may have kernels for cards that the engine's has none for.
   if (!question.job.stack.empty() && rules_of(asked).empty()) asked.choice.job.runtime = Runtime::pytorch;
   return asked;
+}
+
+Job as_alike(JobChoice choice, const Job& job, const Cluster& cluster) {
+  for (const StackDefault& each : defaults_of(stack_of(job), cluster)) {
+    const bool is_alike = each.field == "precision" || each.field == "checkpointing";
+    const bool is_fixed = std::ranges::find(choice.fixed, each.field) != choice.fixed.end();
+    if (is_alike && !is_fixed) job_field_named(each.field).set(choice.job, each.value);
+  }
+  return choice.job;
 }
 
 StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec) {

@@ -30,6 +30,9 @@ struct Asked {
 /// Throws InputError.
 Asked read_asked(const JobQuestion& question);
 
+/// The chosen job with what decides which figures can be compared as `job`'s own stack sets it, where nobody else does.
+Job as_alike(JobChoice choice, const Job& job, const Cluster& cluster);
+
 /// The recipe of the asked stack. Throws NotModelled where it lacks what was set.
 StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec);
 

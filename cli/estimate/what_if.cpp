@@ -78,7 +78,10 @@ WhatIf what_if(JobQuestion question, const std::string& change, const ModelSpec&
       flags += fmt::format("{}{}", flags.empty() ? "" : " ", apply(question, part));
     }
     if (flags.empty()) throw InputError("names nothing to change; expected KEY=VALUE");
-    WhatIf made{.change = flags, .estimate = estimate_of(question, read_asked(question), spec, false)};
+    Asked asked = read_asked(question);
+    const bool is_engine_instead = asked.stack->name == "vramfit" && stack_of(before).name != asked.stack->name;
+    if (is_engine_instead) asked.choice.job = as_alike(asked.choice, before, asked.cluster);
+    WhatIf made{.change = flags, .estimate = estimate_of(question, asked, spec, false)};
     require_same_task(before, made.estimate);
     return made;
   } catch (const InputError& error) {

@@ -164,6 +164,21 @@ std::string why_no_global_batch(const Job& job, const ModelSpec& /*spec*/, const
       job.global_batch, ranks, 4 * ranks);
 }
 
+Values kernels_by_name(const Job& /*job*/) { return {"vramfit"}; }
+Values precisions_by_name(const Job& /*job*/) { return {"bf16-mixed", "fp16-mixed", "fp32"}; }
+Values optimizers_by_name(const Job& /*job*/) { return {"adamw-8bit", "adamw"}; }
+Values quantizations_by_name(const Job& /*job*/) { return names_of(kQuantizations); }
+Values methods_by_name(const Job& /*job*/) { return {"lora", "qlora", "full"}; }
+Values global_batches_by_name(const Job& job) { return {fmt::to_string(checked_mul(job.global_batch, 2))}; }
+
+/// What was decided for adapters and the weights below them goes with them.
+void leave_adapters(Job& job) {
+  const Job none = unresolved_job();
+  job.lora = none.lora;
+  job.frozen_dtype = none.frozen_dtype;
+  job.quantization = none.quantization;
+}
+
 // Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large.
 // torchtitan has none.
 std::vector<Job> methods(const Job& job, const ModelSpec& spec, const Values& values) {
@@ -175,6 +190,7 @@ std::vector<Job> methods(const Job& job, const ModelSpec& spec, const Values& va
   const Precision usual = name.empty() ? job.precision : precision_on(job, name);
   const bool is_usual = !name.empty() && job.precision.storage == usual.storage && job.precision.state == usual.state;
   for (Job& choice : changed) {
+    if (choice.method == Method::full) leave_adapters(choice);
     resolve_adapters(choice, notes);
     if (!is_usual) continue;  // dtypes that were set stay
     const Precision of_choice = precision_on(choice, name);
@@ -239,6 +255,7 @@ constexpr std::array kResultChanges{
                  .field = "kernels",
                  .example = "kernels",
                  .choices = kernels,
+                 .by_name = kernels_by_name,
                  .why_none = why_no_kernels,
                  .value = kernels_of,
                  .check = check_kernels},
@@ -246,12 +263,14 @@ constexpr std::array kResultChanges{
                  .field = "precision",
                  .example = "precision:bf16-pure",
                  .choices = precisions,
+                 .by_name = precisions_by_name,
                  .value = precision_of,
                  .check = check_precision},
     ResultChange{.name = "optimizer",
                  .field = "optimizer",
                  .example = "optimizer",
                  .choices = optimizers,
+                 .by_name = optimizers_by_name,
                  .value = optimizer_of,
                  .check = check_optimizer},
     ResultChange{.name = "global-batch",
@@ -259,6 +278,7 @@ constexpr std::array kResultChanges{
                  .example = "global-batch:64",
                  .shrinks = true,
                  .choices = global_batches,
+                 .by_name = global_batches_by_name,
                  .why_none = why_no_global_batch,
                  .value = global_batch_of,
                  .check = check_number},
@@ -268,6 +288,7 @@ constexpr std::array kResultChanges{
                  .last_resort = true,
                  .shown_if_faster = true,
                  .choices = quantizations,
+                 .by_name = quantizations_by_name,
                  .why_none = why_no_quantization,
                  .value = quantization_of,
                  .check = check_quantization},
@@ -277,6 +298,7 @@ constexpr std::array kResultChanges{
                  .last_resort = true,
                  .shown_if_faster = true,
                  .choices = methods,
+                 .by_name = methods_by_name,
                  .value = method_of,
                  .check = check_method},
     ResultChange{.name = "seq-len",

@@ -22,6 +22,8 @@ struct ResultChange {
   /// Changed jobs, the smallest change first; `values` are those that were named, or empty for the usual ones. `job` is
   /// resolved; what follows from the change isn't yet.
   std::vector<Job> (*choices)(const Job& job, const ModelSpec& spec, const std::vector<std::string>& values);
+  /// Values that are worth naming, where the kind has none by default.
+  std::vector<std::string> (*by_name)(const Job& job) = nullptr;
   /// Why a job has none of what was named, where that is said in no other way; null: it always is.
   std::string (*why_none)(const Job& job, const ModelSpec& spec, const std::vector<std::string>& values) = nullptr;
   std::string (*value)(const Job& job);     // of a changed job, as --allow takes it: "bf16-pure"

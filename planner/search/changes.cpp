@@ -230,13 +230,27 @@ std::string why_no_choice(const PlanRequest& request, const ResultChange& kind,
                                                  : fmt::format("--stack {} has none beside {} here", stack, own);
 }
 
+/// A kind as --allow takes it, with a value where it has none by default; "" where the job can't have it.
+std::string possible_kind(const PlanRequest& request, const ResultChange& kind) {
+  const auto can_be = [&](const std::vector<std::string>& values) {
+    return std::ranges::any_of(with_each({.job = request.job}, kind, request, values), [&](const Change& change) {
+      return possible_job(change.job, request) && !lacks_masters(change.job, request);
+    });
+  };
+  if (can_be({})) return std::string(kind.name);
+  if (kind.by_name == nullptr) return "";
+  for (const std::string& value : kind.by_name(request.job)) {
+    if (can_be({value})) return fmt::format("{}:{}", kind.name, value);
+  }
+  return "";
+}
+
 /// What is named must be able to change something.
 [[noreturn]] void refuse(const PlanRequest& request, const ResultChange& kind, const std::vector<std::string>& values) {
-  std::vector<std::string_view> others;
+  std::vector<std::string> others;
   for (const ResultChange& other : result_changes()) {
-    const std::vector<Change> changed = with_each({.job = request.job}, other, request, {});
-    const auto can_be = [&](const Change& change) { return possible_job(change.job, request).has_value(); };
-    if (&other != &kind && std::ranges::any_of(changed, can_be)) others.push_back(other.name);
+    const std::string name = &other == &kind ? "" : possible_kind(request, other);
+    if (!name.empty()) others.push_back(name);
   }
   throw Conflict(
       fmt::format("--allow {}{}{}: {}{}{}", kind.name, values.empty() ? "" : ":", fmt::join(values, ""),

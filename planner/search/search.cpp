@@ -120,11 +120,12 @@ LeastOfWalk Evaluator::memory_of_one_row(const Job& job) {
   const Job least = least_walked_.with_one_row(job);
   const bool is_itself = least.micro_batch * least.accumulation == job.micro_batch * job.accumulation;
   if (job.runtime != Runtime::deepspeed || job.sharding != "full-shard" || is_itself) return {};
+  if (job.modeling == Modeling::trl_grpo) return {};  // what is accumulated decides what is scored again
   try {
     require_rules(least, request_.cluster);
     const Walked& whole = walked(least);
     return {.requested = whole.requested, .reserved = whole.reserved};
-  } catch (const NotModelled&) {
+  } catch (const Error&) {  // one row may be too few
     return {};
   }
 }

@@ -67,6 +67,11 @@ void require_adapters(const Job& job) {
   if (job.method == Method::full) return;
   const Dtype computed = job.precision.compute, frozen = job.frozen_dtype.value_or(computed);
   if (frozen == computed || (dequantizes_as_loaded(job) && frozen == Dtype::f32)) return;
+  if (dequantizes_as_loaded(job)) {
+    throw NotModelled(
+        fmt::format("--frozen-dtype {} with --method qlora and --runtime deepspeed (--frozen-dtype fp32 and {} are)",
+                    dtype_name(*job.frozen_dtype), dtype_name(computed)));
+  }
   throw NotModelled(fmt::format(
       "--frozen-dtype {0} with --runtime deepspeed (DeepSpeed converts frozen weights to {1}, whatever they "
       "are loaded in: --frozen-dtype {1})",

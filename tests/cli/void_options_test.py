@@ -194,8 +194,8 @@ class Allowed(unittest.TestCase):
                 self.assertNotEqual((code, document, notes), base, (job, allowed))
 
     def test_a_kind_that_a_stack_lacks_is_refused_with_those_that_it_has(self):
-        for stack, kind, others in (("torchtitan", "method", "seq-len"), ("torchtitan", "kernels", "seq-len"), ("transformers", "optimizer", "precision, method, seq-len"),
-                                    ("transformers", "kernels", "precision, method, seq-len")):
+        for stack, kind, others in (("torchtitan", "method", "seq-len"), ("torchtitan", "kernels", "seq-len"), ("transformers", "optimizer", "precision, global-batch:4, method, seq-len"),
+                                    ("transformers", "kernels", "precision, global-batch:4, method, seq-len")):
             done = program("plan", MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--stack", stack, "--allow", kind)
             self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
             self.assertRegex(done.stderr, f"^vramfit: --allow {kind}: .*; kinds of change that this job may have: {re.escape(others)}\n$")

@@ -56,6 +56,21 @@ TEST_CASE("a what-if leads neither to preferences nor from them") {
   CHECK_NOTHROW(what_ifs(question, {"micro_batch=4"}, read_model(question.job.model), before));
 }
 
+TEST_CASE("the engine in a stack's place has the precision that the stack sets, unless it was set") {
+  JobQuestion question = small_job();
+  question.job.gpus = "1xH100-80GB";
+  question.job.stack = "torchtune";
+  const auto precision_of = [&] {
+    const std::vector<WhatIf> list =
+        what_ifs(question, {"stack=vramfit"}, read_model(question.job.model), answer(question).job);
+    return list.front().estimate.job.precision.name;
+  };
+  CHECK(precision_of() == "bf16-pure");
+  question.job.set.emplace_back("precision=bf16-mixed");
+  question.job.stack = "transformers";
+  CHECK(precision_of() == "bf16-mixed");
+}
+
 TEST_CASE("a what-if is the estimate of the job with these flags") {
   JobQuestion by_hand = small_job();
   by_hand.job.set.insert(by_hand.job.set.end(), {"micro_batch=4", "checkpointing=full"});

@@ -22,6 +22,7 @@
 
 namespace vramfit {
 
+using testing::fix;
 using testing::request_for;
 
 namespace {
@@ -61,6 +62,22 @@ TEST_CASE("allowed kinds combine: the fewest last resorts first, then the fewest
   // Own kernels have something to do once the states have 8 bits.
   CHECK(needs_to_search(request, "kernels,optimizer") ==
         Groups{{{}, {"optimizer:adamw-8bit"}, {"kernels:vramfit", "optimizer:adamw-8bit"}}});
+}
+
+TEST_CASE(
+    "all weights are trained again where adapters were asked for, and what was set of adapters stands against it") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  fix(request, "method", "qlora");
+  CHECK(needs_to_search(request, "method:full") == std::vector<std::vector<Names>>{{{}}, {{"method:full"}}});
+  fix(request, "lora_rank", "4");
+  CHECK_THROWS_WITH_AS(needs_to_search(request, "method:full"), doctest::Contains("--lora-rank"), Conflict);
+}
+
+TEST_CASE("what a job may have is named with a value where it has none by default") {
+  const PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  CHECK_THROWS_WITH_AS(needs_to_search(request, "quantization:int8"),
+                       doctest::Contains("may have: kernels:vramfit, precision, optimizer, global-batch, method"),
+                       Conflict);
 }
 
 TEST_CASE("a combination that is another one's job, or can't be, is left out") {

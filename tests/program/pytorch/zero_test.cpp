@@ -181,6 +181,8 @@ TEST_CASE("what is frozen under adapters is in no flat tensor, and a rank's part
   CHECK(of_4_bits.frozen_dtype.value_or(Dtype::bf16) == Dtype::bf16);  // converted, whatever they are prepared in
   CHECK_THROWS_WITH_AS(require_rules(asked({{"method", "lora"}, {"frozen_dtype", "fp32"}}, two), two),
                        doctest::Contains("DeepSpeed converts frozen weights to bf16"), NotModelled);
+  const Job of_trl = asked({{"modeling", "trl"}, {"method", "qlora"}, {"frozen_dtype", "fp16"}}, two);
+  CHECK_THROWS_WITH_AS(require_rules(of_trl, two), doctest::Contains("--frozen-dtype fp32 and bf16 are"), NotModelled);
 }
 
 TEST_CASE("gradients are reduced in the model's own type, unless another one is asked for") {
