@@ -107,7 +107,8 @@ struct Job {
   KernelSource kernels = KernelSource::libtorch;  // on GPUs, of what has own ones (program/stages/own_kernels.h)
   GradientMask gradient_mask;
   Lora lora;
-  std::int64_t sequence = 0;  // tokens; 0 until resolved
+  std::int64_t sequence = 0;          // tokens; 0 until resolved
+  std::int64_t rotary_positions = 0;  // of torchtune's tables of rotations; 0: as many as `sequence`
   std::int64_t micro_batch = 1, accumulation = 1, global_batch = 0;
   Accumulate accumulate =
       Accumulate::sharded;  // what is kept between micro-batches: reduced shards, or whole gradients

@@ -244,20 +244,26 @@ void resolve_wrapped_ends(Job& job, const ModelSpec& spec, Notes& notes) {
                               : "--wrap-embeddings off (torchtune can't shard tied embeddings apart)");
 }
 
-/// torchtune/models/*/_model_builders.py have a max_seq_len of their own, which is the model's.
-void note_rotations(const Job& job, const ModelSpec& spec, Notes& notes) {
+/// Builders that are named after models make their rotations for the longest sequence of the model.
+void resolve_rotations(Job& job, const ModelSpec& spec, Notes& notes) {
   if (job.modeling != Modeling::torchtune) return;
-  std::string note = "the builder's max_seq_len is --seq-len: its rotations grow with it";
-  if (spec.max_position_embeddings <= job.sequence) return notes.push_back(std::move(note));
-  const bool is_qwen = spec.model_type == "qwen2";
-  const bool is_of_each =
-      job.method != Method::full && rotates_each_layer(is_qwen, spec.rope.scaling, spec.tie_word_embeddings);
-  const std::int64_t numbers = checked_mul(spec.max_position_embeddings - job.sequence, spec.head_dim);
-  const std::int64_t tables = (is_of_each ? spec.num_hidden_layers : 1) * (is_qwen ? 2 : 1);
-  const Bytes more = checked_mul(numbers, tables) * dtype_bytes(Dtype::f32);
-  note += fmt::format(" (builders that are named after models have them for {} positions{}: {} more)",
-                      spec.max_position_embeddings, is_of_each ? " in each layer" : "", format_gib(more, 3));
-  notes.push_back(std::move(note));
+  if (job.rotary_positions > 0) {
+    if (job.rotary_positions >= job.sequence) return;
+    throw Conflict(fmt::format("--rotary-positions {}: torchtune takes no sequence longer than that; give at least {}",
+                               job.rotary_positions, job.sequence));
+  }
+  const TorchtuneBuilder* const builder = torchtune_builder_of(spec);
+  if (builder == nullptr) {
+    notes.emplace_back(
+        "--rotary-positions as --seq-len (max_seq_len is given to a builder that isn't the model's own)");
+  } else if (builder->max_seq_len < job.sequence) {
+    notes.push_back(fmt::format("--rotary-positions as --seq-len (torchtune's {} has {}: a builder that takes them)",
+                                builder->name, builder->max_seq_len));
+  } else {
+    job.rotary_positions = builder->max_seq_len;
+    notes.push_back(
+        fmt::format("--rotary-positions {} (max_seq_len of torchtune's {})", job.rotary_positions, builder->name));
+  }
 }
 
 void resolve_bucket(Job& job, const ModelSpec& spec, Notes& notes) {
@@ -316,7 +322,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   resolve_bucket(job, spec, notes);
   resolve_zero3_sizes(job, spec, notes);
   resolve_adapters(job, notes);
-  note_rotations(job, spec, notes);
+  resolve_rotations(job, spec, notes);
   check_ignored_label(job, spec);
   check_rest(job);
   note_late_frees(job, notes);

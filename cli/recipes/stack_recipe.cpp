@@ -36,10 +36,11 @@ constexpr std::array kRecipes{
 };
 
 // Fields whose value is in a recipe, or that say nothing beyond what its choices say.
-constexpr std::array<std::string_view, 21> kSaid{
-    "runtime",   "modeling",    "method",     "precision",    "storage_dtype", "state_dtype",  "mesh",
-    "seq_len",   "micro_batch", "grad_accum", "global_batch", "checkpointing", "optimizer",    "allocator",
-    "lora_rank", "lora_alpha",  "rslora",     "quantization", "frozen_dtype",  "lora_targets", "lora_dropout"};
+constexpr std::array<std::string_view, 22> kSaid{
+    "runtime",      "modeling",     "method",       "precision",       "storage_dtype", "state_dtype",
+    "mesh",         "seq_len",      "micro_batch",  "grad_accum",      "global_batch",  "checkpointing",
+    "optimizer",    "allocator",    "lora_rank",    "lora_alpha",      "rslora",        "quantization",
+    "frozen_dtype", "lora_targets", "lora_dropout", "rotary_positions"};
 
 // Fields whose values a recipe has under the same names, if it has a choice of them.
 constexpr std::array<std::string_view, 4> kAsTheyAre{"offload", "sharding", "overlap_comm", "zero3_sizes"};
@@ -73,6 +74,7 @@ class Mapping {
     for (const std::string_view field : kAsTheyAre) set_as_it_is(field);
     set_sharding_of_peft();
     set_adapters();
+    if (is_torchtune() && job_.rotary_positions > 0) set("rotary-positions", fmt::to_string(job_.rotary_positions));
     return std::move(values_);
   }
 

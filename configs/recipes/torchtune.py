@@ -19,6 +19,7 @@ PRECISION = "bf16-pure"  # --precision fp32|bf16-pure
 GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
 OPTIMIZER = "AdamW"  # --optimizer AdamW|Adam|SGD|Adagrad|RMSprop|NAdam|RAdam|AdamW8bit|PagedAdamW|PagedAdamW8bit
 LORA_RANK = 0  # --lora-rank
+ROTARY_POSITIONS = 0  # --rotary-positions
 STEPS = 3  # --steps
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -65,7 +66,7 @@ def model_config(hugging_face):
         "num_kv_heads": hugging_face["num_key_value_heads"],
         "embed_dim": hugging_face["hidden_size"],
         "intermediate_dim": hugging_face["intermediate_size"],
-        "max_seq_len": SEQ_LEN,
+        "max_seq_len": ROTARY_POSITIONS or SEQ_LEN,
     }
     if kind != "mistral" and not is_older:
         config["tie_word_embeddings"] = tied

@@ -321,6 +321,12 @@ constexpr std::array kJobFields{
     JobField{"seq_len", FieldForm::integer, "N",
              "Sequence length in tokens. Default: min(max_position_embeddings, 4096)", get_count<&Job::sequence>,
              set_count<&Job::sequence>, FieldGroup::common, HonouredBy::every_runtime, AtResume::must_match},
+    JobField{
+        "rotary_positions", FieldForm::integer, "N",
+        "torchtune: positions of its tables of rotations (max_seq_len of a model's builder). Default: those of the "
+        "builder that is named after the model, else --seq-len",
+        get_count<&Job::rotary_positions>, set_count<&Job::rotary_positions>, FieldGroup::memory,
+        HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"micro_batch", FieldForm::integer, "N",
              "Sequences per GPU per forward pass. Default: derived from the other batch flags, else 1",
              get_count<&Job::micro_batch>, set_count<&Job::micro_batch>},

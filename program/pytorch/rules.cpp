@@ -161,7 +161,8 @@ void require_loss(const Job& job, Job& modelled) {
   modelled.loss = job.loss;
 }
 
-void require_torchtune(const Job& job) {
+void require_torchtune(const Job& job, Job& modelled) {
+  modelled.rotary_positions = job.rotary_positions;
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
   if (job.precision.name != "bf16-pure") {
     throw NotModelled(

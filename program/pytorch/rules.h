@@ -24,7 +24,7 @@ void require_loss(const Job& job, Job& modelled);
 
 /// Throws NotModelled for what torchtune's recipes do otherwise than their rules: fp32, in which norms have a kernel of
 /// their own; and for adapters that they don't have.
-void require_torchtune(const Job& job);
+void require_torchtune(const Job& job, Job& modelled);
 
 /// Throws NotModelled for weights of few bits but those of QLoRA in 16-bit precision.
 void require_quantization(const Job& job);

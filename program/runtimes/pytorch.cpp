@@ -73,7 +73,7 @@ void require(const Job& job, const Cluster& cluster) {
   if (has_autocast) require_storage(job, modelled);
   if (has_trl(job)) eager::require_trl_adapters(job, modelled);
   eager::require_loss(job, modelled);
-  if (job.modeling == Modeling::torchtune) eager::require_torchtune(job);
+  if (job.modeling == Modeling::torchtune) eager::require_torchtune(job, modelled);
   if (cluster.cards() > 1) require_ddp(job);
   constexpr std::array<std::string_view, 9> kAdapters{"method",       "lora_rank",    "lora_alpha",
                                                       "lora_dropout", "lora_targets", "rslora",

@@ -321,7 +321,7 @@ void require_accelerate(const Job& job, Job& modelled) {
 /// full_finetune_distributed: FSDP2 without a policy, so that gradients are reduced in the dtype of the weights.
 void require_sharded_torchtune(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  eager::require_torchtune(job);
+  eager::require_torchtune(job, modelled);
   job_field_named("precision").set(modelled, job.precision.name);
   if (is_of_bitsandbytes(job)) refuse_sharded_optimizer(job);
   if (!std::holds_alternative<WrapLayers>(job.wrap)) {

@@ -45,7 +45,7 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
 
 # What stands for the capital letters of the help. One of them at least is not the default.
 VALUES = {
-    "--seq-len": ["64", "1024"], "--micro-batch": ["1", "8"], "--grad-accum": ["1", "4"], "--global-batch": ["16", "32"],
+    "--seq-len": ["64", "1024"], "--rotary-positions": ["2048"], "--micro-batch": ["1", "8"], "--grad-accum": ["1", "4"], "--global-batch": ["16", "32"],
     "--lora-rank": ["8", "16"], "--lora-alpha": ["16"], "--lora-dropout": ["0.1"], "--lora-targets": ["q_proj"], "--bucket-bytes": ["1024", "1048576"], "--zero3-sizes": ["auto", "param_persistence_threshold=0", "sub_group_size=1000,max_reuse_distance=0"], "--grpo": ["num_iterations=2", "steps_per_generation=4"], "--freeze": ["none", "embeddings", "layers:0-1", "*norm*"],
     "--mesh": ["replicate=1,shard=4", "replicate=2,shard=2", "replicate=4,shard=1"],
     "--loss-scale": ["1024", "dynamic", "dynamic:1024:7"], "--reshard": ["2"], "--wrap": ["size:100000", "pattern:model.layers.*"],

@@ -46,6 +46,7 @@ constexpr std::array kCommon{
     FieldRow{"overlap_comm", Carried::marked, "off", kNoSuch},
     FieldRow{"zero3_sizes", Carried::marked, "", kNoSuch},
     FieldRow{"grpo", Carried::refused, "", kNoSuch},
+    FieldRow{"rotary_positions", Carried::marked, "", kNoSuch},
     FieldRow{"reshard_head", Carried::marked, "off", kNoSuch},
     FieldRow{"deterministic", Carried::refused, "off", "set it in the script"},
     FieldRow{"compile", Carried::marked, "off", "turn torch.compile on in the tool"},

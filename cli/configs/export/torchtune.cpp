@@ -33,6 +33,7 @@ constexpr std::array kFields{
     FieldRow{"lora_dropout", Carried::written},
     FieldRow{"lora_targets", Carried::written},
     FieldRow{"seq_len", Carried::written},
+    FieldRow{"rotary_positions", Carried::implied},
     FieldRow{"micro_batch", Carried::written},
     FieldRow{"grad_accum", Carried::written},
     FieldRow{"global_batch", Carried::implied},
@@ -86,24 +87,29 @@ std::string target_lines(ExportWriter& writer) {
 }
 
 std::string model_lines(ExportWriter& writer) {
-  const std::string builder = torchtune_builder(writer.plan().spec.name);
-  if (builder.empty()) {
+  const Job& job = writer.plan().job;
+  const TorchtuneBuilder* const builder = torchtune_builder_named(writer.plan().spec.name, job.rotary_positions);
+  if (builder == nullptr) {
     throw InputError(
         fmt::format("--to torchtune: {}: no builder of torchtune's is known for it", writer.plan().spec.name));
   }
-  const std::size_t dot = builder.rfind('.');
+  if (builder->max_seq_len < job.sequence) {
+    writer.refuse("seq_len", fmt::format("torchtune's {} takes {} tokens", builder->name, builder->max_seq_len));
+  }
+  if (job.rotary_positions > 0 && job.rotary_positions != builder->max_seq_len) {
+    writer.mark("rotary_positions", fmt::format("{} has {}", builder->name, builder->max_seq_len));
+  }
   const bool is_quantized = writer.is("method", "qlora");
   const bool is_lora = is_quantized || writer.is("method", "lora");
-  std::string text = fmt::format("model:\n  _component_: {}.{}{}\n", builder.substr(0, dot),
+  std::string text = fmt::format("model:\n  _component_: torchtune.models.{}.{}{}\n", builder->package,
                                  is_quantized ? "qlora_"
                                  : is_lora    ? "lora_"
                                               : "",
-                                 builder.substr(dot + 1));
+                                 builder->name);
   if (!is_lora) return text;
   if (is_quantized ? !writer.is("quantization", "nf4-double") : !writer.value("quantization").empty()) {
     writer.refuse("quantization", "torchtune's QLoRA has NF4 with quantized scales: nf4-double");
   }
-  const Job& job = writer.plan().job;
   if (job.frozen_dtype && *job.frozen_dtype != job.precision.storage) {
     writer.refuse("frozen_dtype", "frozen weights have the dtype of the others");
   }

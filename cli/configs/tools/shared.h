@@ -54,7 +54,8 @@ void read_count(const Setting& setting, Draft& draft) {
   draft.set(Field, std::to_string(setting.whole(1, std::int64_t{1} << 28)), setting);
 }
 inline constexpr std::string_view kSeqLen = "seq_len", kMicroBatch = "micro_batch", kGradAccum = "grad_accum",
-                                  kGlobalBatch = "global_batch", kLoraRank = "lora_rank";
+                                  kGlobalBatch = "global_batch", kLoraRank = "lora_rank",
+                                  kRotaryPositions = "rotary_positions";
 
 void read_model(const Setting& setting, Draft& draft);
 

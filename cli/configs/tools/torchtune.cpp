@@ -125,9 +125,10 @@ void read_cpu_offload(const Setting& setting, Draft& draft) {
 void read_dataset(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
+constexpr const char* kClipsAnyway = "gradients are clipped in an estimate; give --no-clip";
 void read_clipping(const Setting& setting, Draft& draft) {
   if (setting.node->is_null()) {
-    draft.ignore(setting, "gradients are clipped in an estimate; give --no-clip");
+    draft.ignore(setting, kClipsAnyway);
   } else {
     draft.understand(setting, "gradients are clipped in an estimate");
   }
@@ -207,6 +208,10 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.assume(fact::kLibrary, "torchtune", "");
   read_keys(resolved, file, "", kTable, draft);
   finish_selective(resolved, file, draft);
+  if (find_in(root, "clip_grad_norm") == nullptr) {
+    draft.ignored.push_back(
+        {.file = file, .line = 0, .key = "clip_grad_norm", .value = "not there", .says = kClipsAnyway});
+  }
   if (find_in(root, "optimizer") == nullptr) {
     draft.not_modelled(fmt::format("{} has no optimizer: it is no training recipe", file));
   }

@@ -11,49 +11,14 @@
 namespace vramfit {
 namespace {
 
-struct Builder {
+// Builders of later releases, whose models have no rules here.
+struct LaterBuilder {
   std::string_view name, model;
 };
-
-// torchtune 0.6.1, torchtune/models/*/_model_builders.py.
-constexpr std::array kBuilders{
-    Builder{"code_llama2_7b", "codellama/CodeLlama-7b-hf"},
-    Builder{"code_llama2_13b", "codellama/CodeLlama-13b-hf"},
-    Builder{"gemma2_27b", "google/gemma-2-27b"},
-    Builder{"gemma2_2b", "google/gemma-2-2b"},
-    Builder{"gemma2_9b", "google/gemma-2-9b"},
-    Builder{"gemma_2b", "google/gemma-2b"},
-    Builder{"gemma_7b", "google/gemma-7b"},
-    Builder{"llama2_13b", "meta-llama/Llama-2-13b-hf"},
-    Builder{"llama2_70b", "meta-llama/Llama-2-70b-hf"},
-    Builder{"llama2_7b", "meta-llama/Llama-2-7b-hf"},
-    Builder{"llama3_1_405b", "meta-llama/Llama-3.1-405B"},
-    Builder{"llama3_1_70b", "meta-llama/Llama-3.1-70B"},
-    Builder{"llama3_1_8b", "meta-llama/Llama-3.1-8B"},
-    Builder{"llama3_2_1b", "meta-llama/Llama-3.2-1B"},
-    Builder{"llama3_2_3b", "meta-llama/Llama-3.2-3B"},
-    Builder{"llama3_3_70b", "meta-llama/Llama-3.3-70B-Instruct"},
-    Builder{"llama3_70b", "meta-llama/Meta-Llama-3-70B"},
-    Builder{"llama3_8b", "meta-llama/Meta-Llama-3-8B"},
-    Builder{"mistral_7b", "mistralai/Mistral-7B-v0.1"},
-    Builder{"phi3_mini", "microsoft/Phi-3-mini-4k-instruct"},
-    Builder{"phi4_14b", "microsoft/phi-4"},
-    Builder{"qwen2_0_5b", "Qwen/Qwen2-0.5B"},
-    Builder{"qwen2_1_5b", "Qwen/Qwen2-1.5B"},
-    Builder{"qwen2_7b", "Qwen/Qwen2-7B"},
-    Builder{"qwen2_5_0_5b", "Qwen/Qwen2.5-0.5B"},
-    Builder{"qwen2_5_14b_instruct", "Qwen/Qwen2.5-14B-Instruct"},
-    Builder{"qwen2_5_1_5b_instruct", "Qwen/Qwen2.5-1.5B-Instruct"},
-    Builder{"qwen2_5_32b_instruct", "Qwen/Qwen2.5-32B-Instruct"},
-    Builder{"qwen2_5_3b", "Qwen/Qwen2.5-3B"},
-    Builder{"qwen2_5_72b_instruct", "Qwen/Qwen2.5-72B-Instruct"},
-    Builder{"qwen2_5_7b_instruct", "Qwen/Qwen2.5-7B-Instruct"},
-    Builder{"qwen3_0_6b_instruct", "Qwen/Qwen3-0.6B"},
-    Builder{"qwen3_1_7b_instruct", "Qwen/Qwen3-1.7B"},
-    Builder{"qwen3_4b_instruct", "Qwen/Qwen3-4B"},
-    Builder{"qwen3_8b_instruct", "Qwen/Qwen3-8B"},
-    Builder{"qwen3_14b_instruct", "Qwen/Qwen3-14B"},
-    Builder{"qwen3_32b", "Qwen/Qwen3-32B"},
+constexpr std::array kLater{
+    LaterBuilder{"qwen3_0_6b_instruct", "Qwen/Qwen3-0.6B"}, LaterBuilder{"qwen3_1_7b_instruct", "Qwen/Qwen3-1.7B"},
+    LaterBuilder{"qwen3_4b_instruct", "Qwen/Qwen3-4B"},     LaterBuilder{"qwen3_8b_instruct", "Qwen/Qwen3-8B"},
+    LaterBuilder{"qwen3_14b_instruct", "Qwen/Qwen3-14B"},   LaterBuilder{"qwen3_32b", "Qwen/Qwen3-32B"},
 };
 
 constexpr std::array<std::string_view, 3> kMlp{"gate_proj", "up_proj", "down_proj"};
@@ -105,19 +70,15 @@ void read_lora(const Setting& model, bool is_of_qlora, Draft& draft) {
   }
 }
 
-/// The package of a builder is the longest of these that its name begins with.
-constexpr std::array<std::string_view, 13> kPackages{"code_llama2", "gemma2",   "gemma",  "llama2",  "llama3_1",
-                                                     "llama3_2",    "llama3_3", "llama3", "mistral", "phi3",
-                                                     "phi4",        "qwen2_5",  "qwen2"};
-
 }  // namespace
 
-std::string torchtune_builder(std::string_view model) {
-  const auto* const builder = std::ranges::find(kBuilders, model, &Builder::model);
-  if (builder == kBuilders.end()) return "";
-  const auto package = std::ranges::find_if(kPackages, [&](auto name) { return builder->name.starts_with(name); });
-  const std::string_view name = package == kPackages.end() ? "qwen3" : *package;
-  return fmt::format("torchtune.models.{}.{}", name, builder->name);
+const TorchtuneBuilder* torchtune_builder_named(std::string_view model, std::int64_t max_seq_len) {
+  const TorchtuneBuilder* found = nullptr;
+  for (const TorchtuneBuilder& builder : torchtune_builders()) {
+    const bool is_of_model = builder.model == model || builder.model == fmt::format("{}-Instruct", model);
+    if (is_of_model && (found == nullptr || builder.max_seq_len == max_seq_len)) found = &builder;
+  }
+  return found;
 }
 
 void read_torchtune_model(const Setting& setting, Draft& draft) {
@@ -125,11 +86,18 @@ void read_torchtune_model(const Setting& setting, Draft& draft) {
   std::string name = component == nullptr ? "" : component->text.substr(component->text.rfind('.') + 1);
   const bool is_quantized = name.starts_with("qlora_"), is_lora = is_quantized || name.starts_with("lora_");
   if (is_lora) name.erase(0, name.find('_') + 1);
-  const auto* const builder = std::ranges::find(kBuilders, name, &Builder::name);
-  if (builder != kBuilders.end()) {
+  const auto builder = std::ranges::find(torchtune_builders(), name, &TorchtuneBuilder::name);
+  const auto* const later = std::ranges::find(kLater, name, &LaterBuilder::name);
+  if (builder != torchtune_builders().end()) {
     draft.set(fact::kModel, std::string(builder->model), setting);
+    draft.set(kRotaryPositions, fmt::to_string(builder->max_seq_len), setting);
+  } else if (later != kLater.end()) {
+    draft.set(fact::kModel, std::string(later->model), setting);
   } else {
     draft.ignore(setting, "a builder whose model isn't known here; give MODEL");
+  }
+  if (const ConfigNode* positions = find_in(*setting.node, "max_seq_len")) {  // of a builder that isn't a model's own
+    read_count<kRotaryPositions>({setting.file, setting.key + ".max_seq_len", positions}, draft);
   }
   if (is_lora) read_lora(setting, is_quantized, draft);
 }

@@ -20,6 +20,7 @@ Torchtune::Torchtune(const Graph& graph, const Job& job, Torch& torch)
       compute_(job.precision.compute),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       drops_(job.lora.dropout > 0),
+      positions_(job.rotary_positions > 0 ? job.rotary_positions : job.sequence),
       is_quantized_(job.method == Method::qlora),
       llama_(llama_graph(graph, job)),
       is_qwen_(llama_.blocks.front().q.bias >= 0) {
@@ -105,12 +106,14 @@ void Torchtune::make(Table& table) {
     return torch_.heap().make(elements, Dtype::f32, Category::workspace, what);
   };
   const std::int64_t pairs = llama_.sizes.head_dim / 2;
-  const std::int64_t angles = checked_mul(llama_.sizes.sequence, pairs);
+  const std::int64_t angles = checked_mul(positions_, pairs);
   table.frequencies = torch_.computed("aten::pow", {}, make(pairs, "theta"));
-  const Tensor positions = torch_.computed("aten::arange", {}, make(llama_.sizes.sequence, "positions"));
+  const Tensor positions = torch_.computed("aten::arange", {}, make(positions_, "positions"));
   const Tensor angle =
       torch_.computed("aten::outer", {reads(positions), reads(table.frequencies)}, make(angles, "angles"));
   const std::int64_t times = is_qwen_ ? 2 : 1;
+  Tensor twice;
+  if (is_qwen_) twice = torch_.computed("aten::cat", {reads(angle)}, make(times * angles, "angles twice"));
   const Tensor cosines = torch_.computed("aten::cos", {reads(angle)}, make(times * angles, "cosines"));
   const Tensor sines = torch_.computed("aten::sin", {reads(angle)}, make(times * angles, "sines"));
   table.values = torch_.computed("aten::stack", {reads(cosines), reads(sines)}, make(2 * times * angles, "cache"));

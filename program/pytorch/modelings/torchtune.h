@@ -18,7 +18,7 @@ class Torchtune final : public Model {
   std::vector<Module> modules() const override;
   std::size_t blocks() const override { return llama_.blocks.size(); }
 
-  /// The tables of rotations, as long as the sequence.
+  /// The tables of rotations.
   void load() override;
   Tensor embed(const Tensor& ids) override;
   CheckpointBody block(std::size_t number) override {
@@ -51,6 +51,7 @@ class Torchtune final : public Model {
   Torch& torch_;
   Dtype compute_;
   bool may_be_cudnn_, drops_, is_quantized_;
+  std::int64_t positions_;  // of the tables of rotations
   LlamaGraph llama_;
   bool is_qwen_;
   std::vector<Table> tables_;  // of all layers, or of each one

@@ -89,6 +89,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"rslora", "on"},
     {"dora", "on"},
     {"seq_len", "512"},
+    {"rotary_positions", "4096"},
     {"micro_batch", "3"},
     {"grad_accum", "5"},
     {"global_batch", "120"}};

@@ -128,6 +128,7 @@ constexpr std::array kFields{
     FieldRow{"rslora", "on", true},
     FieldRow{"dora", "on", true},
     FieldRow{"seq_len", "16", true},
+    FieldRow{"rotary_positions", "64", false},
     FieldRow{"micro_batch", "3", false},
     FieldRow{"grad_accum", "3", false},
     FieldRow{"global_batch", "16", true},

@@ -16,10 +16,16 @@ LIBRARIES = ["torch", "torchtune", "bitsandbytes"]  # the tests' own torchao is 
 class TorchtuneCase(Case):
     precision: str = "bf16-pure"
     wraps_ends: bool = True  # custom_sharded_layers, of weights that aren't tied
+    rotary_positions: int = 0  # max_seq_len; 0: as the sequence
 
     def job(self):
         sharded = {"wrap_embeddings": "on" if self.wraps_ends and not self.tied else "off"} if self.ranks > 1 else {}
-        return {**super().job(), "modeling": "torchtune", "loss": "chunked:8", **sharded}
+        rotations = {"rotary_positions": self.rotary_positions} if self.rotary_positions else {}
+        return {**super().job(), "modeling": "torchtune", "loss": "chunked:8", **sharded, **rotations}
+
+    def words(self):
+        """Arguments of the script that others lack."""
+        return ["--rotary-positions", self.rotary_positions, *([] if self.wraps_ends else ["--whole-ends"])]
 
 
 QLORA = {"lora_rank": 8, "quantization": "nf4-double"}
@@ -81,7 +87,7 @@ MORE = [
 
 def rehearsed(case, warm):
     """Of one GPU without a launcher."""
-    return rehearsed_events(case, warm, "torchtune_train.py", 0 if case.ranks > 1 else None, [] if case.wraps_ends else ["--whole-ends"])
+    return rehearsed_events(case, warm, "torchtune_train.py", 0 if case.ranks > 1 else None, [str(word) for word in case.words()])
 
 
 def longer(case):

@@ -1,8 +1,9 @@
-"""Trains a model as the recipe torchtune does, by torchtune's own recipes, and writes what the caching allocator did: train.py's arguments, and --whole-ends for no units of embedding and output.
+"""Trains a model as the recipe torchtune does, by torchtune's own recipes, and writes what the caching allocator did: train.py's arguments, and those of own_choices().
 
 The recipe's own code runs: around it, the weights come from nowhere, and each step is marked.
 """
 
+import argparse
 import gc
 import importlib.util
 import json
@@ -34,7 +35,8 @@ def recipe_of(options):
     sys.modules[spec.name] = recipe
     folder = pathlib.Path(options.config).parent
     choices = {"MODEL": str(folder), "HERE": folder, "SEQ_LEN": options.sequence, "MICRO_BATCH": options.batch, "GRAD_ACCUM": options.accumulation, "PRECISION": options.precision,
-               "GRADIENT_CHECKPOINTING": "on" if options.checkpointing == "full" else "off", "OPTIMIZER": OPTIMIZERS[options.optimizer], "LORA_RANK": options.lora_rank, "STEPS": options.steps, "COMPONENTS": spec.name}
+               "GRADIENT_CHECKPOINTING": "on" if options.checkpointing == "full" else "off", "OPTIMIZER": OPTIMIZERS[options.optimizer], "LORA_RANK": options.lora_rank, "STEPS": options.steps, "COMPONENTS": spec.name,
+               "ROTARY_POSITIONS": options.rotary_positions}
     for constant, value in choices.items():
         assert hasattr(recipe, constant), constant
         setattr(recipe, constant, value)
@@ -111,6 +113,13 @@ def marked(base, options, log):
     return Marked
 
 
+def own_choices(words):
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--whole-ends", action="store_true", help="no units of embedding and output")
+    parser.add_argument("--rotary-positions", type=int, default=0, help="max_seq_len; 0: as the sequence")
+    return parser.parse_known_args(words)
+
+
 def main(options):
     gc.disable()
     torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
@@ -124,7 +133,5 @@ def main(options):
 
 
 if __name__ == "__main__":
-    words = [word for word in sys.argv[1:] if word != "--whole-ends"]
-    choices = train.parse(words)
-    choices.whole_ends = len(words) < len(sys.argv) - 1
-    main(choices)
+    own, words = own_choices(sys.argv[1:])
+    main(types.SimpleNamespace(**vars(train.parse(words)), **vars(own)))

@@ -62,6 +62,19 @@ TEST_CASE("builders of adapters make rotations for each layer, but for those of 
   CHECK(allocations_of(program_of({{"method", "lora"}}, "1xH100-80GB", scaled), "rope: cache") == 1);
 }
 
+TEST_CASE("tables of rotations have the positions that the job has") {
+  const auto bytes_of_tables = [](const std::vector<Field>& fields) {
+    const program::Program program = program_of(fields);
+    std::int64_t bytes = 0;
+    for (const program::Buffer& buffer : program.main.buffers) {
+      if (program.labels[static_cast<std::size_t>(buffer.label)] == "rope: cache") bytes += buffer.bytes.n;
+    }
+    return bytes;
+  };
+  const std::int64_t short_ones = bytes_of_tables({{"method", "lora"}});
+  CHECK(bytes_of_tables({{"method", "lora"}, {"rotary_positions", "5120"}}) == 10 * short_ones);
+}
+
 TEST_CASE("parts of several rows are copied for an output layer that is trained") {
   CHECK(allocations_of(program_of({{"micro_batch", "2"}}), "output: clone") == 8);
   CHECK(allocations_of(program_of({{"micro_batch", "2"}, {"method", "lora"}}), "output: clone") == 0);
