@@ -123,6 +123,7 @@ struct Graph {
   std::vector<Parameter> parameters;    // in the order of the checkpoint's modules; tied ones once
   std::vector<Rope> ropes;              // distinct rotary tables, each [S, head_dim/2] cos and sin in fp32
   std::vector<std::int64_t> rope_dims;  // rotated dims of each table
+  bool is_unpacked = false;             // of a checkpoint that has q, k and v in one matrix (torchtune's Phi-3)
   bool masked_lm = false;               // bert: labels on a seeded 15 % of positions; else next token
   DropoutRates dropout;                 // of families whose Trainer is counted (gpt2, bert)
 };

@@ -80,7 +80,8 @@ RecipeChoice choice_of(const ChoiceLine& line) {
 /// Throws InputError if the script can't take it.
 void check_value(const RecipeChoice& choice, const std::string& value) {
   if (!choice.is_text) {
-    whole_number(value, choice.value == "0" ? 0 : 1, kMost);
+    const bool may_be_none = choice.flag == "lora-rank" || choice.flag == "rotary-positions";
+    whole_number(value, may_be_none ? 0 : 1, kMost);
   } else if (choice.values.empty()) {
     if (!is_word(value)) throw InputError("expected a name, as the library takes it");
   } else if (std::ranges::find(choice.values, value) == choice.values.end()) {

@@ -18,6 +18,7 @@ GRAD_ACCUM = 1  # --grad-accum
 PRECISION = "bf16-pure"  # --precision fp32|bf16-pure
 GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
 OPTIMIZER = "AdamW"  # --optimizer AdamW|Adam|SGD|Adagrad|RMSprop|NAdam|RAdam|AdamW8bit|PagedAdamW|PagedAdamW8bit
+OPTIMIZER_IN_BACKWARD = "off"  # --optimizer-in-backward on|off
 LORA_RANK = 0  # --lora-rank
 ROTARY_POSITIONS = 0  # --rotary-positions
 STEPS = 3  # --steps
@@ -29,6 +30,8 @@ FAMILIES = {
     "llama": ("torchtune.models.llama3_2.llama3_2", "LLAMA3_2"),
     "mistral": ("torchtune.models.mistral.mistral", "MISTRAL"),
     "qwen2": ("torchtune.models.qwen2.qwen2", "QWEN2"),
+    "phi3": ("torchtune.models.phi3.phi3", "PHI3_MINI"),
+    "gemma": ("torchtune.models.gemma.gemma", "GEMMA"),
 }
 
 
@@ -53,10 +56,10 @@ class Tokens(torch.utils.data.Dataset):
 def model_config(hugging_face):
     """The same model, built by torchtune."""
     kind, tied = hugging_face["model_type"], hugging_face.get("tie_word_embeddings", False)
-    if kind not in FAMILIES or (kind == "mistral" and tied):
+    if kind not in FAMILIES or (kind in ("mistral", "phi3") and tied):
         sys.exit(f"this script has no builder of torchtune's for {kind}{' with tied embeddings' if tied else ''} (known: {', '.join(FAMILIES)})")
     is_older = kind == "llama" and not tied and not is_scaled(hugging_face)
-    if hugging_face.get("head_dim") not in (None, hugging_face["hidden_size"] // hugging_face["num_attention_heads"]):
+    if kind != "gemma" and hugging_face.get("head_dim") not in (None, hugging_face["hidden_size"] // hugging_face["num_attention_heads"]):
         sys.exit("torchtune's builders have heads of hidden_size / num_attention_heads alone")
     config = {
         "_component_": "torchtune.models.llama3.llama3" if is_older else FAMILIES[kind][0],
@@ -68,7 +71,9 @@ def model_config(hugging_face):
         "intermediate_dim": hugging_face["intermediate_size"],
         "max_seq_len": ROTARY_POSITIONS or SEQ_LEN,
     }
-    if kind != "mistral" and not is_older:
+    if kind == "gemma":
+        config["head_dim"] = hugging_face["head_dim"]
+    elif kind not in ("mistral", "phi3") and not is_older:
         config["tie_word_embeddings"] = tied
     return with_adapters(config) if LORA_RANK > 0 else config
 
@@ -124,7 +129,7 @@ def common_config():
         "epochs": 1,
         "max_steps_per_epoch": STEPS,
         "optimizer": {"_component_": f"{optimizers}.{OPTIMIZER}", "lr": 2e-5, **({"fused": True} if OPTIMIZER == "AdamW" else {})},
-        "optimizer_in_bwd": False,
+        "optimizer_in_bwd": OPTIMIZER_IN_BACKWARD == "on",
         "loss": {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"},
         "clip_grad_norm": None,
         "compile": False,

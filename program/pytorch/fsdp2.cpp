@@ -301,26 +301,7 @@ void Fsdp2::reduce(ParameterGroup& group) {
     group.converted = heap.record(Stream::reduce_scatter);
   }
   if (offloads_) move_gradients_to_host(group);
-}
-
-/// Into page-locked memory, parameter by parameter (_fsdp_collectives.py: foreach_reduce). What was reduced is freed on
-/// the stream of the copies, which needs no wait.
-void Fsdp2::move_gradients_to_host(ParameterGroup& group) {
-  Heap& heap = torch_.heap();
-  for (ShardedParameter& p : group.parameters) {
-    if (!p.is_trained) continue;
-    p.gradient_on_host =
-        heap.make_pinned(p.trained.elements, p.dtype, Category::gradients, "gradient of " + p.trained.name);
-    heap.copy_over_link(group.reduced, p.gradient_on_host, Stream::reduce_scatter);
-  }
-  group.left = heap.record(Stream::reduce_scatter);
-  group.reduced = {};
-}
-
-void Fsdp2::release_reduce_input() {
-  if (!held_reduce_input_.storage) return;
-  torch_.heap().wait(held_reduced_, Stream::compute);
-  held_reduce_input_ = {};
+  if (update_) update_reduced(group);
 }
 
 /// On the stream that asks for it, and in the dtype of the shards.

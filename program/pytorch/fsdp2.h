@@ -4,8 +4,10 @@
 // compute stream by events (torch/distributed/fsdp/_fully_shard/_fsdp_param_group.py).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "job/job.h"
@@ -74,6 +76,9 @@ class Fsdp2 {
   /// still held.
   void finish_backward();
   void zero_gradients();
+  /// `update` is called with each parameter whose gradient has been reduced, on the stream of reductions; then what was
+  /// reduced is freed.
+  void update_in_backward(std::function<void(Trained&)> update) { update_ = std::move(update); }
   /// set_requires_gradient_sync: whether backward reduces gradients, or leaves them whole for a later one to add to.
   void sync_gradients(bool syncs) { syncs_gradients_ = syncs; }
 
@@ -95,6 +100,7 @@ class Fsdp2 {
   void reduce(ParameterGroup& group);
   void move_gradients_to_host(ParameterGroup& group);
   void release_reduce_input();
+  void update_reduced(ParameterGroup& group);
 
   Torch& torch_;
   Stream gathers_;
@@ -105,10 +111,11 @@ class Fsdp2 {
   std::vector<HeldParameter> held_;
   std::vector<ParameterGroup> groups_;
   std::vector<int> forward_order_;
-  Tensor held_all_gathered_;  // of the group before: freed after the next copy-out, so that both overlap
-  int held_copied_out_ = -1;  // the event after its copy-out
-  Tensor held_reduce_input_;  // of the group before: freed when the next is reduced
-  int held_reduced_ = -1;     // the event after its reduce-scatter
+  std::function<void(Trained&)> update_;  // empty: none within backward
+  Tensor held_all_gathered_;              // of the group before: freed after the next copy-out, so that both overlap
+  int held_copied_out_ = -1;              // the event after its copy-out
+  Tensor held_reduce_input_;              // of the group before: freed when the next is reduced
+  int held_reduced_ = -1;                 // the event after its reduce-scatter
 };
 
 }  // namespace vramfit::eager

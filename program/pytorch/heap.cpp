@@ -16,7 +16,8 @@ Tensor detached(const Tensor& tensor) {
 
 Tensor Heap::make(std::int64_t elements, Dtype dtype, Category category, std::string_view what, Stream stream) {
   return stored(elements, dtype,
-                {.bytes = elements * dtype_bytes(dtype), .category = category, .stream = stream, .dtype = dtype}, what);
+                {.bytes = elements * dtype_bytes(dtype), .category = category, .stream = at(stream), .dtype = dtype},
+                what);
 }
 
 Tensor Heap::narrow(const Tensor& flat, std::int64_t first, std::int64_t elements) {
@@ -111,7 +112,7 @@ void Heap::run(const std::string& name, const Accesses& accesses, const Work& wo
                                        .accesses = range_of(accesses),
                                        .inside = {},
                                        .work = {static_cast<std::uint32_t>(all.size() - 1), 1},
-                                       .stream = stream});
+                                       .stream = at(stream)});
 }
 
 void Heap::copy_over_link(const Tensor& from, const Tensor& to, Stream stream) {

@@ -59,8 +59,8 @@ class Heap {
  public:
   explicit Heap(Recording& recording) : recording_(recording) {}
 
-  /// On `stream`; a tensor of no elements has no buffer. A buffer that was freed is taken again for what has the same
-  /// label and size, so that all steps but the first name the same ones.
+  /// On `stream`, where it isn't the current one; a tensor of no elements has no buffer. A buffer that was freed is
+  /// taken again for what has the same label and size, so that all steps but the first name the same ones.
   Tensor make(std::int64_t elements, Dtype dtype, Category category, std::string_view what,
               Stream stream = Stream::compute);
   /// The same outside the allocator, in memory that moves to whoever touches it (cudaMallocManaged).
@@ -98,8 +98,11 @@ class Heap {
   /// The category of tensors that forward and backward pass on: activations, or logits_and_loss in the loss's region.
   Category values = Category::activations;
   std::string scope;
+  /// Where what names the compute stream is made and runs (torch.cuda.stream).
+  Stream current = Stream::compute;
 
  private:
+  Stream at(Stream stream) const { return stream == Stream::compute ? current : stream; }
   program::Range range_of(const Accesses& accesses);
   Bytes size_of(const program::Access& access) const;
   /// A tensor with a storage like `buffer`, whose label is made of `what`.

@@ -12,6 +12,7 @@
 #include "program/not_modelled.h"
 #include "program/optimizers/optimizers.h"
 #include "program/pytorch/kernels.h"
+#include "program/stages/optimizer_in_backward.h"
 
 namespace vramfit::eager {
 
@@ -163,15 +164,24 @@ void require_loss(const Job& job, Job& modelled) {
 
 void require_torchtune(const Job& job, Job& modelled) {
   modelled.rotary_positions = job.rotary_positions;
+  if (job.method == Method::full) modelled.optimizer_in_backward = job.optimizer_in_backward;
+  if (modelled.optimizer_in_backward) require_optimizer_in_backward(job);
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  if (job.precision.name != "bf16-pure") {
+  const bool is_fp32 = job.precision.name == "fp32";
+  if (!is_fp32 && job.precision.name != "bf16-pure") {
     throw NotModelled(
-        fmt::format("--precision {} with --modeling torchtune (its recipes' dtype bf16 is: --precision bf16-pure)",
+        fmt::format("--precision {} with --modeling torchtune (its recipes' dtype bf16 is: --precision bf16-pure; and "
+                    "fp32)",
                     value("precision")));
+  }
+  if (is_fp32 && job.method == Method::qlora) {
+    throw NotModelled("--precision fp32 with --method qlora and --modeling torchtune (--precision bf16-pure is)");
+  }
+  if (job.lora.has_magnitudes && job.method == Method::qlora) {
+    throw NotModelled("--dora on with --method qlora and --modeling torchtune (--method lora is)");
   }
   if (job.method == Method::full) return;
   if (job.lora.rank_stabilized) refuse_field(job, "rslora");
-  if (job.lora.has_magnitudes) refuse_field(job, "dora");
   if (job.frozen_dtype && *job.frozen_dtype != job.precision.storage) {
     throw NotModelled(
         fmt::format("--frozen-dtype {} with --modeling torchtune (frozen weights have the dtype of the others: "

@@ -64,11 +64,11 @@ class Torch final : public Backend {
   void set_autocast(std::optional<Dtype> dtype);
   /// The same tensor where it has that type already.
   Tensor cast(const Tensor& x, Dtype dtype);
-  /// By a number other than 1.
-  Tensor power(const Tensor& x);
+  Tensor power(const Tensor& x);  // by a number other than 1
   Tensor mean_of_rows(const Tensor& x, std::int64_t width);
   /// layer_norm of rows; under autocast in fp32.
   Tensor layer_norm(const Tensor& x, const NormWeights& by);
+  Tensor rms_norm(const Tensor& x, int weight, std::int64_t width);  // PyTorch's own, of rows in its weight's dtype
   Tensor add_scalar(const Tensor& x) { return with_gradient_of_result(x, "add"); }
   /// x += number
   Tensor add_scalar_in_place(Tensor x);
@@ -92,10 +92,8 @@ class Torch final : public Backend {
   Tensor add(const Tensor& a, const Tensor& b);
   /// The same to each of a's parts of b's size.
   Tensor add_to_each(const Tensor& a, const Tensor& b);
-  /// a += b, of the same type.
-  Tensor add_in_place(Tensor a, const Tensor& b);
-  /// In the wider of both types.
-  Tensor multiply(const Tensor& a, const Tensor& b);
+  Tensor add_in_place(Tensor a, const Tensor& b);     // a += b, of the same type
+  Tensor multiply(const Tensor& a, const Tensor& b);  // in the wider of both types
   /// Each row of x times its element of `scale`.
   Tensor multiply_rows(const Tensor& x, const Tensor& scale);
   /// Each row of x times a vector.

@@ -1,4 +1,4 @@
-// Norms: the weights of those that compute in fp32, and PyTorch's own layer_norm.
+// Norms: the weights of those that compute in fp32, and PyTorch's own layer_norm and rms_norm.
 #include <utility>
 
 #include "program/pytorch/kernels.h"
@@ -111,6 +111,31 @@ Tensor Torch::layer_norm(const Tensor& x, const NormWeights& by) {
                     sum_blocks(blocks, vectors, sums);
                   }
                   return std::vector<Tensor>{std::move(dx), std::move(vectors[0]), std::move(vectors[1])};
+                });
+}
+
+/// _fused_rms_norm (ATen/native/cuda/layer_norm_kernel.cu), whose backward is layer_norm's without a bias.
+Tensor Torch::rms_norm(const Tensor& x, int weight, std::int64_t width) {
+  const std::int64_t rows = x.elements / width;
+  Operand by{{}, reads_parameter(weight), edge_to(weight, width)};
+  Tensor y = make_like(x, "rms_norm");
+  const Tensor rstd = value(rows, Dtype::f32, "rstd");
+  heap_.run("aten::_fused_rms_norm", {reads(x), by.access, writes(y), writes(rstd)});
+  const bool x_wants = x.wants_gradient, weight_wants = by.edge.wanted, wants = x_wants || weight_wants;
+  std::vector<Saved> saved{save(x, wants), save(rstd, wants)};
+  std::array sums{by.edge, Edge{}};
+  sums[0].sum = Edge::Sum::over_rows;
+  return record(std::move(y), {edge_to(x), std::move(by.edge)}, std::move(saved),
+                [=, this, own = by.access](Tensor& g, const std::vector<Tensor>& kept) {
+                  Tensor dx;
+                  std::array<Tensor, 2> vectors;
+                  if (x_wants) dx = make_like(g, "rms_norm gradient");
+                  if (weight_wants) vectors[0] = heap_.make(width, g.dtype, Category::gradients, "weight gradient");
+                  heap_.run("aten::_fused_rms_norm_backward",
+                            {reads(g), reads(kept[0]), own, reads(kept[1]), writes(dx), writes(vectors[0])});
+                  const std::int64_t blocks = weight_wants ? layer_norm_blocks(rows, width, device_) : 0;
+                  if (blocks > 0) sum_blocks(blocks, vectors, sums);
+                  return std::vector<Tensor>{std::move(dx), std::move(vectors[0])};
                 });
 }
 

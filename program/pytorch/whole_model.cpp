@@ -73,6 +73,13 @@ void WholeModel::load() {
   if (makes_magnitudes_ && !quantized_.empty()) torch_.multiply_before_training();
 }
 
+void WholeModel::update_in_backward(const std::function<void(Trained&)>& update) {
+  torch_.on_gradient([this, update](int parameter) {
+    update(*std::ranges::find(parameters_, parameter, &Trained::parameter));
+    torch_.take_gradient(parameter);
+  });
+}
+
 void WholeModel::zero_gradients() {
   for (const Trained& p : parameters_) torch_.take_gradient(p.parameter);
 }

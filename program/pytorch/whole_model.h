@@ -19,6 +19,7 @@ class WholeModel : public Wrapper {
 
   void load() override;
   void zero_gradients() override;
+  void update_in_backward(const std::function<void(Trained&)>& update) override;
   std::vector<Trained*> trained() override;
   std::vector<Tensor> gradients() override { return group(trained()).gradients; }
   /// The Trainer's weights decay apart from its vectors, which don't (transformers/trainer_pt_utils.py).

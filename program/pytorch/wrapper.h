@@ -110,6 +110,9 @@ class Wrapper {
   /// Whether wrap_outputs copies them, and so would copy all tensors that a model returns.
   virtual bool copies_outputs() const { return false; }
   virtual void zero_gradients() = 0;
+  /// From here on, `update` is called within backward with each parameter whose gradient is there, which is let go of
+  /// then (register_post_accumulate_grad_hook).
+  virtual void update_in_backward(const std::function<void(Trained&)>& /*update*/) {}
   /// Whether the next backward is the last before an update: only then are gradients reduced over ranks.
   virtual void sync_gradients(bool /*is_last*/) {}
 

@@ -39,16 +39,18 @@ void order_by_modules(std::vector<int>& parameters, const Graph& graph) {
   }
 }
 
-/// The same of torchtune's LoRALinear, which has weight and bias itself and lora_a and lora_b as modules.
+/// The same of torchtune's LoRALinear, which has weight and bias itself and lora_a and lora_b as modules, and of its
+/// DoRALinear, which has magnitudes itself, too.
 void order_adapters(std::vector<int>& parameters, const Graph& graph) {
   const auto is_adapter = [own = adapter_parameters(graph)](int p) { return own[static_cast<std::size_t>(p)]; };
   const auto module = [&](int p) {
     const std::string& name = graph.parameters[static_cast<std::size_t>(p)].name;
     return is_adapter(p) ? adapted_module(name) : module_of(name);
   };
+  const auto is_matrix = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape.size() > 1; };
   for (auto first = parameters.begin(); first != parameters.end();) {
     const auto end = std::find_if(first, parameters.end(), [&](int p) { return module(p) != module(*first); });
-    std::stable_partition(first, end, is_adapter);
+    std::stable_partition(first, end, [&](int p) { return is_adapter(p) && is_matrix(p); });
     first = end;
   }
 }

@@ -1,6 +1,7 @@
 // PyTorch's FSDP2 (fully_shard): a model whose modules are sharded, and what there are no rules for.
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <span>
@@ -154,6 +155,7 @@ class Sharded final : public eager::Wrapper {
     for (Fsdp2Unit& unit : units_) unit.is_open = false;
   }
   void zero_gradients() override { fsdp_.zero_gradients(); }
+  void update_in_backward(const std::function<void(Trained&)>& update) override { fsdp_.update_in_backward(update); }
   void sync_gradients(bool is_last) override { fsdp_.sync_gradients(is_last); }
 
   std::vector<Trained*> trained() override {

@@ -181,8 +181,23 @@ Graph with_adapters(Graph graph, const Job& job) {
   return graph;
 }
 
-Graph training_graph(const ModelSpec& spec, const Job& job) {
+namespace {
+
+/// torchtune's builders of Phi-3 have a matrix for each that is packed into another in the checkpoint
+/// (models/phi3/_component_builders.py).
+Graph unpacked_graph(ModelSpec spec, const Job& job) {
+  spec.model_type = "llama";
+  spec.architecture = "LlamaForCausalLM";
   Graph graph = build_graph(spec, loss_options(job));
+  graph.is_unpacked = true;
+  return graph;
+}
+
+}  // namespace
+
+Graph training_graph(const ModelSpec& spec, const Job& job) {
+  const bool is_unpacked = job.modeling == Modeling::torchtune && spec.model_type == "phi3";
+  Graph graph = is_unpacked ? unpacked_graph(spec, job) : build_graph(spec, loss_options(job));
   if (job.runtime == Runtime::vramfit && has_experts(graph)) {
     throw NotModelled("experts (model_type " + spec.model_type + ") in this project's engine");
   }

@@ -42,8 +42,12 @@ CountedJob count_from_arguments(int argc, char** argv) {
   const Graph graph = training_graph(spec, counted.job);
   counted.ledger = count(graph, counted.job, counted.cluster.card.device, {},
                          {.run = run, .steps = std::stoi(argv[3]), .abbreviate = false});
-  counted.managed = managed_bytes(program::make_program(
-      {.graph = graph, .job = counted.job, .device = counted.cluster.card.device, .coords = {}, .labels = false}));
+  counted.managed = managed_bytes(program::make_program({.graph = graph,
+                                                         .job = counted.job,
+                                                         .device = counted.cluster.card.device,
+                                                         .coords = {},
+                                                         .run = run,
+                                                         .labels = false}));
   return counted;
 }
 

@@ -74,8 +74,12 @@ Tensor Loop::forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor&
 
 void Loop::step_optimizer() {
   parts_.enter(Phase::optimizer);
+  update_with(parts_.wrapper);
+}
+
+void Loop::update_with(Wrapper& wrapper) {
   optimizer_named(parts_.job.optimizer)
-      .pytorch_step(torch(), parts_.wrapper, parts_.job.optimizer_implementation, parts_.job.precision.state);
+      .pytorch_step(torch(), wrapper, parts_.job.optimizer_implementation, parts_.job.precision.state);
 }
 
 std::unique_ptr<Loop> make_loop(LoopParts parts) {

@@ -62,6 +62,8 @@ class Loop {
     return torch().computed(call, inputs, heap().make(count, dtype, Category::logits_and_loss, what));
   }
   void step_optimizer();
+  /// The job's optimizer over what is trained in `wrapper`.
+  void update_with(Wrapper& wrapper);
 
   Torch& torch() { return parts_.torch; }
   Heap& heap() { return parts_.torch.heap(); }

@@ -1,22 +1,46 @@
 // The loops of torchtune's recipes full_finetune_single_device and full_finetune_distributed (0.6.1), with
-// CEWithChunkedOutputLoss.
+// CEWithChunkedOutputLoss, and with optimizer_in_bwd.
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "program/pytorch/loops/loop.h"
 #include "program/pytorch/optimizers.h"
+#include "program/stages/optimizer_in_backward.h"
 
 namespace vramfit::eager {
 
 namespace {
 
+/// A parameter of a wrapper's, as an optimizer of its own sees it.
+class Alone final : public Wrapper {
+ public:
+  Alone(Wrapper& all, Trained& one) : all_(all), one_(one) {}
+
+  void load() override {}
+  void zero_gradients() override {}
+  std::vector<Trained*> trained() override { return {&one_}; }
+  std::vector<Tensor> gradients() override { return {all_.gradient_of(one_)}; }
+  Tensor gradient_of(const Trained& p) override { return all_.gradient_of(p); }
+
+ private:
+  Wrapper& all_;
+  Trained& one_;
+};
+
 class TorchtuneLoop final : public Loop {
  public:
   using Loop::Loop;
 
-  /// ignore_labels_cache
+  /// register_optim_in_bwd_hooks, and ignore_labels_cache
   void prepare() override {
+    require_optimizer_in_backward(parts_.job, parts_.clip);
+    if (updates_in_backward()) {
+      parts_.wrapper.update_in_backward([this](Trained& p) {
+        Alone alone(parts_.wrapper, p);
+        update_with(alone);
+      });
+    }
     const Scope scope(heap(), "loss");
     ignored_ = heap().make(parts_.job.micro_batch, Dtype::i64, Category::workspace, "ignored labels");
     heap().run("aten::full", {writes(ignored_)});
@@ -47,6 +71,10 @@ class TorchtuneLoop final : public Loop {
       logits.clear();
       if (is_sharded()) labels_ = std::move(shifted);
       add_up(running_, reads(loss_), Dtype::f32, "running loss");
+      if (is_sharded() && updates_in_backward()) {
+        add_up_over_ranks();
+        name(loss_, torch().multiply_by_constant(loss_, share("scale of the loss")));
+      }
     }
     parts_.enter(Phase::backward);
     torch().backward(loss_, [this] { parts_.wrapper.finish_backward(); });
@@ -54,12 +82,14 @@ class TorchtuneLoop final : public Loop {
   }
 
   void update() override {
-    parts_.enter(Phase::clip);
-    scale_gradients();
     Tensor norm;
-    if (parts_.clip) norm = clip_gradients(torch(), parts_.wrapper);
-    step_optimizer();
-    parts_.wrapper.zero_gradients();
+    if (!updates_in_backward()) {
+      parts_.enter(Phase::clip);
+      scale_gradients();
+      if (parts_.clip) norm = clip_gradients(torch(), parts_.wrapper);
+      step_optimizer();
+      parts_.wrapper.zero_gradients();
+    }
     const Scope scope(heap(), "log");
     Tensor loss = share("loss");
     Tensor rate = numbers("aten::div", {reads(tokens_)}, 1, Dtype::f32, "tokens per second");
@@ -70,6 +100,7 @@ class TorchtuneLoop final : public Loop {
   }
 
  private:
+  bool updates_in_backward() const { return parts_.job.optimizer_in_backward; }
   bool is_sharded() const { return parts_.job.mesh.shard > 1; }
 
   /// What a Python variable names from here on, that named such a number already: of both buffers the first is kept, as
@@ -168,16 +199,17 @@ class TorchtuneLoop final : public Loop {
     return numbers("aten::mul", {reads(reciprocal)}, 1, Dtype::f32, what);
   }
 
+  void add_up_over_ranks() {
+    for (const Tensor& sum : {tokens_, running_}) {
+      heap().wait(heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(sum)}, Stream::compute),
+                  Stream::compute);
+    }
+  }
+
   /// training.scale_grads; of shards once all ranks have added up how many labels there were.
   void scale_gradients() {
     const Scope scope(heap(), "clip");
-    if (is_sharded()) {
-      for (const Tensor& sum : {tokens_, running_}) {
-        heap().wait(
-            heap().start(program::Collective::all_reduce, program::Axis::shard, {changes(sum)}, Stream::compute),
-            Stream::compute);
-      }
-    }
+    if (is_sharded()) add_up_over_ranks();
     const Tensor scale = share("scale of gradients");
     Accesses accesses{reads(scale)};
     for (const Tensor& gradient : parts_.wrapper.gradients()) accesses.push_back(changes(gradient));

@@ -20,10 +20,14 @@ Torchtune::Torchtune(const Graph& graph, const Job& job, Torch& torch)
       compute_(job.precision.compute),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       drops_(job.lora.dropout > 0),
-      positions_(job.rotary_positions > 0 ? job.rotary_positions : job.sequence),
       is_quantized_(job.method == Method::qlora),
+      has_magnitudes_(job.lora.has_magnitudes),
+      positions_(job.rotary_positions > 0 ? job.rotary_positions : job.sequence),
+      shards_(job.mesh.shard),
       llama_(llama_graph(graph, job)),
-      is_qwen_(llama_.blocks.front().q.bias >= 0) {
+      rotation_(graph.is_unpacked                   ? Rotation::halves
+                : llama_.blocks.front().q.bias >= 0 ? Rotation::rounded_halves
+                                                    : Rotation::neighbours) {
   require_builder(job);
   require_adapters(job);
   if (has_table_of_each_layer(graph, job)) {
@@ -35,7 +39,7 @@ Torchtune::Torchtune(const Graph& graph, const Job& job, Torch& torch)
 /// lora_attn_modules, of which there is one at least, and apply_lora_to_mlp, both the same in all layers.
 void Torchtune::require_adapters(const Job& job) const {
   if (!has_adapters(job)) return;
-  if (is_quantized_ && is_qwen_) {
+  if (is_quantized_ && rotation_ == Rotation::rounded_halves) {
     throw NotModelled("--method qlora of Qwen2 with --modeling torchtune (it has no builder for it: --method lora is)");
   }
   const auto has = [](const LinearParameters& by) { return by.lora_a >= 0; };
@@ -59,16 +63,21 @@ void Torchtune::require_builder(const Job& job) const {
   const LlamaSizes& sizes = llama_.sizes;
   if (style.is_packed) refuse_model(job, "packed matrices");
   if (style.has_experts) refuse_model(job, "experts");
-  const bool is_gemma = style.adds_one_to_norms || style.scales_embedding || style.has_post_norms;
-  const bool is_other = is_gemma || style.multiplies || style.caps_scores || style.caps_logits || style.has_sinks;
+  if (style.has_post_norms || style.caps_scores || style.caps_logits) refuse_model(job, "Gemma 2 or 3");
+  const bool is_other = style.multiplies || style.has_sinks || style.scales_embedding != is_gemma();
   if (is_other || sizes.rotated_dims != sizes.head_dim) refuse_model(job, "a model built differently from Llama");
-  if (sizes.head_dim * sizes.heads != sizes.hidden) refuse_model(job, "heads of another size than hidden_size / heads");
+  if (is_gemma()) {
+    if (llama_.output != llama_.embedding) refuse_model(job, "Gemma with an output layer of its own");
+  } else if (sizes.head_dim * sizes.heads != sizes.hidden) {
+    refuse_model(job, "heads of another size than hidden_size / heads");
+  }
+  const bool is_qwen = rotation_ == Rotation::rounded_halves;
   for (const LlamaBlock& b : llama_.blocks) {
     if (b.q_norm >= 0) refuse_model(job, "norms of queries and keys");
     const auto has_bias = [](const LinearParameters& by) { return by.bias >= 0; };
     const std::array inputs{b.q, b.k, b.v};
     const std::array others{b.o, b.gate, b.up, b.down};
-    const bool is_alike = std::ranges::all_of(inputs, [&](const auto& by) { return has_bias(by) == is_qwen_; });
+    const bool is_alike = std::ranges::all_of(inputs, [&](const auto& by) { return has_bias(by) == is_qwen; });
     if (!is_alike || std::ranges::any_of(others, has_bias)) refuse_model(job, "biases elsewhere than in Qwen2");
   }
 }
@@ -78,7 +87,9 @@ std::vector<Module> Torchtune::modules() const {
   for (const LlamaBlock& b : llama_.blocks) {
     Module layer{.name = b.name, .parameters = {}};
     for (const LinearParameters& by : {b.q, b.k, b.v, b.o, b.gate, b.down, b.up}) {
-      append_parameters(layer.parameters, by);
+      for (const int own : {by.weight, by.bias, by.magnitudes, by.lora_a, by.lora_b}) {  // magnitudes aren't behind
+        if (own >= 0) layer.parameters.push_back(own);
+      }
     }
     layer.parameters.insert(layer.parameters.end(), {b.attention_norm, b.ffn_norm});
     modules.push_back(std::move(layer));
@@ -91,16 +102,19 @@ std::vector<Module> Torchtune::modules() const {
 /// Builders of adapters make a table for each layer, but for those of Llama 3.1 to 3.3
 /// (models/*/_component_builders.py). Of Llamas, theirs alone scale rotations or tie weights.
 bool Torchtune::has_table_of_each_layer(const Graph& graph, const Job& job) const {
+  const bool is_llama = rotation_ == Rotation::neighbours && !is_gemma();
   const bool is_tied = llama_.output == llama_.embedding;
-  return has_adapters(job) && rotates_each_layer(is_qwen_, graph.ropes.front().scaling, is_tied);
+  const bool is_late = is_llama && (is_tied || graph.ropes.front().scaling == Rope::Scaling::llama3);
+  return has_adapters(job) && !is_late;
 }
 
 void Torchtune::load() {
   const Scope scope(torch_.heap(), "rope");
   for (Table& table : tables_) make(table);
+  if (has_magnitudes_) load_magnitudes();
 }
 
-/// Cosines and sines beside each other; Qwen2's each twice.
+/// Cosines and sines beside each other; those of halves each twice.
 void Torchtune::make(Table& table) {
   const auto make = [&](std::int64_t elements, const char* what) {
     return torch_.heap().make(elements, Dtype::f32, Category::workspace, what);
@@ -111,9 +125,9 @@ void Torchtune::make(Table& table) {
   const Tensor positions = torch_.computed("aten::arange", {}, make(positions_, "positions"));
   const Tensor angle =
       torch_.computed("aten::outer", {reads(positions), reads(table.frequencies)}, make(angles, "angles"));
-  const std::int64_t times = is_qwen_ ? 2 : 1;
+  const std::int64_t times = rotation_ == Rotation::neighbours ? 1 : 2;
   Tensor twice;
-  if (is_qwen_) twice = torch_.computed("aten::cat", {reads(angle)}, make(times * angles, "angles twice"));
+  if (times > 1) twice = torch_.computed("aten::cat", {reads(angle)}, make(times * angles, "angles twice"));
   const Tensor cosines = torch_.computed("aten::cos", {reads(angle)}, make(times * angles, "cosines"));
   const Tensor sines = torch_.computed("aten::sin", {reads(angle)}, make(times * angles, "sines"));
   table.values = torch_.computed("aten::stack", {reads(cosines), reads(sines)}, make(2 * times * angles, "cache"));
@@ -121,7 +135,8 @@ void Torchtune::make(Table& table) {
 
 Tensor Torchtune::embed(const Tensor& ids) {
   const Scope scope(torch_.heap(), "tok_embeddings");
-  return torch_.embedding(ids, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, compute_);
+  const Tensor h = torch_.embedding(ids, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, compute_);
+  return is_gemma() ? torch_.scale(h) : h;
 }
 
 /// torchtune/modules/peft/lora.py: LoRALinear.forward, whose dropout of 0 is none.
@@ -129,15 +144,32 @@ Tensor Torchtune::linear(const Tensor& x, const LinearParameters& by, std::int64
   const Tensor out = is_quantized_ ? torch_.linear_nf4(x, by.weight, inputs, outputs)
                                    : torch_.linear(x, by.weight, inputs, outputs, by.bias);
   if (by.lora_a < 0) return out;
+  if (by.magnitudes >= 0) return with_direction(out, x, by, inputs, outputs);
   const std::int64_t rank = llama_.sizes.lora_rank;
   Tensor change = torch_.linear(drops_ ? torch_.dropout(x) : x, by.lora_a, inputs, rank);
   change = torch_.scale(torch_.linear(change, by.lora_b, rank, outputs));
   return torch_.add(out, change);
 }
 
-/// F.rms_norm(x.float(), weight).to(x.dtype): of an input in fp32 and a weight in bf16, which PyTorch's kernel doesn't
-/// take, so that it runs call by call (ATen/native/layer_norm.cpp: rms_norm_composite).
+/// GemmaRMSNorm: 1 + weight in fp32, call by call.
+Tensor Torchtune::norm_with_one(const Tensor& x, int weight) {
+  Tensor normalized;
+  {
+    const Tensor wide = torch_.cast(x, Dtype::f32);
+    Tensor scale = torch_.mean_of_rows(torch_.power(wide), llama_.sizes.hidden);
+    scale = torch_.add_scalar(scale);
+    scale = torch_.rsqrt(scale);
+    normalized = torch_.multiply_rows(wide, scale);
+  }
+  normalized = torch_.multiply_columns(normalized, torch_.one_plus(weight, compute_, llama_.sizes.hidden));
+  return torch_.cast(normalized, x.dtype);
+}
+
+/// F.rms_norm(x.float(), weight).to(x.dtype): where the weight is in bf16, PyTorch's kernel doesn't take both, so that
+/// it runs call by call (ATen/native/layer_norm.cpp: rms_norm_composite).
 Tensor Torchtune::norm(const Tensor& x, int weight) {
+  if (is_gemma()) return norm_with_one(x, weight);
+  if (x.dtype == Dtype::f32) return torch_.rms_norm(x, weight, llama_.sizes.hidden);
   Tensor weighted;
   {
     const Tensor wide = torch_.cast(x, Dtype::f32);
@@ -188,21 +220,37 @@ Tensor Torchtune::rotated_by_halves(const Tensor& x, const Tensor& table) {
   return torch_.add(by_cosines, by_sines);
 }
 
+/// Phi3RotaryPositionalEmbeddings, whose tables are not rounded, so that their products are wide.
+Tensor Torchtune::rotated_in_fp32(const Tensor& x, const Tensor& table) {
+  const std::int64_t numbers = checked_mul(llama_.sizes.sequence, llama_.sizes.head_dim);
+  const Tensor part = torch_.heap().narrow(table, 0, numbers);
+  const Tensor other = torch_.rotate_half(x);
+  Tensor both;
+  {
+    const Tensor by_cosines = torch_.multiply_by_constant(x, part);
+    const Tensor by_sines = torch_.multiply_by_constant(other, part);
+    both = torch_.add(by_cosines, by_sines);
+  }
+  return torch_.cast(both, x.dtype);
+}
+
 /// Keys and values are repeated with heads in front, so that their gradients have another layout and are copied. Keys
 /// that are rotated by pairs need no such copy: the backward of that rotation adds to zeros, whose layout is right.
 Tensor Torchtune::attention(const LlamaBlock& b, const Tensor& x) {
   const LlamaSizes& s = llama_.sizes;
-  const std::int64_t keys = s.kv_heads * s.head_dim, times = s.heads / s.kv_heads;
+  const std::int64_t queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim, times = s.heads / s.kv_heads;
   const Tensor& table = tables_.at(static_cast<std::size_t>(b.rope_table)).values;
-  const auto turned = [&](const Tensor& y) { return is_qwen_ ? rotated_by_halves(y, table) : rotated(y, table); };
-  Tensor q = linear(x, b.q, s.hidden, s.hidden);
-  q = turned(q);
+  const auto turned = [&](const Tensor& y) {
+    if (rotation_ == Rotation::halves) return rotated_in_fp32(y, table);
+    return rotation_ == Rotation::rounded_halves ? rotated_by_halves(y, table) : rotated(y, table);
+  };
+  Tensor q = linear(x, b.q, s.hidden, queries);
+  q = turned(torch_.seen_again(q));
   Tensor k = linear(x, b.k, s.hidden, keys);
   Tensor v = linear(x, b.v, s.hidden, keys);
-  if (times > 1 && s.kv_heads > 1) {
-    if (is_qwen_) k = torch_.copied_in_backward(k);
-    v = torch_.copied_in_backward(v);
-  }
+  const bool repeats = times > 1 && s.kv_heads > 1, copies_keys = repeats && rotation_ != Rotation::neighbours;
+  k = copies_keys ? torch_.copied_in_backward(k) : torch_.seen_again(k);
+  v = repeats ? torch_.copied_in_backward(v) : torch_.seen_again(v);
   k = turned(k);
   k = torch_.repeat_heads(k, s.kv_heads, times);
   v = torch_.repeat_heads(v, s.kv_heads, times);
@@ -212,7 +260,7 @@ Tensor Torchtune::attention(const LlamaBlock& b, const Tensor& x) {
                                        .heads = s.heads,
                                        .head_dim = s.head_dim,
                                        .may_be_cudnn = may_be_cudnn_});
-  return linear(out, b.o, s.hidden, s.hidden);
+  return linear(out, b.o, queries, s.hidden);
 }
 
 Tensor Torchtune::feed_forward(const LlamaBlock& b, const Tensor& x) {
@@ -220,7 +268,7 @@ Tensor Torchtune::feed_forward(const LlamaBlock& b, const Tensor& x) {
   Tensor h;
   {
     const Tensor gate = linear(x, b.gate, s.hidden, s.ffn);
-    h = torch_.silu(gate);
+    h = is_gemma() ? torch_.gelu(gate) : torch_.silu(gate);
   }
   {
     const Tensor up = linear(x, b.up, s.hidden, s.ffn);

@@ -1,4 +1,4 @@
-// Llama, Mistral and Qwen2 as torchtune 0.6.1 builds them (torchtune/modules), on counted tensors.
+// Llama, Mistral, Qwen2, Phi-3 and Gemma as torchtune 0.6.1 builds them (torchtune/modules), on counted tensors.
 #pragma once
 
 #include <string>
@@ -36,24 +36,32 @@ class Torchtune final : public Model {
   void require_builder(const Job& job) const;
   void require_adapters(const Job& job) const;
   bool has_table_of_each_layer(const Graph& graph, const Job& job) const;
+  bool is_gemma() const { return llama_.style.adds_one_to_norms; }
   struct Table {
     Tensor frequencies, values;
   };
   void make(Table& table);
   Tensor linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs);
+  void load_magnitudes();
+  Tensor with_direction(const Tensor& base, const Tensor& x, const LinearParameters& by, std::int64_t inputs,
+                        std::int64_t outputs);
   Tensor run(const LlamaBlock& block, const Tensor& x);
   Tensor norm(const Tensor& x, int weight);
+  Tensor norm_with_one(const Tensor& x, int weight);
   Tensor attention(const LlamaBlock& block, const Tensor& x);
   Tensor feed_forward(const LlamaBlock& block, const Tensor& x);
   Tensor rotated(const Tensor& x, const Tensor& table);
   Tensor rotated_by_halves(const Tensor& x, const Tensor& table);
+  Tensor rotated_in_fp32(const Tensor& x, const Tensor& table);
 
   Torch& torch_;
   Dtype compute_;
-  bool may_be_cudnn_, drops_, is_quantized_;
+  bool may_be_cudnn_, drops_, is_quantized_, has_magnitudes_;
   std::int64_t positions_;  // of the tables of rotations
+  std::int64_t shards_;
   LlamaGraph llama_;
-  bool is_qwen_;
+  /// How each pair of a head's numbers is turned: of neighbours, or of halves, by tables that are rounded or not.
+  enum class Rotation { neighbours, rounded_halves, halves } rotation_;
   std::vector<Table> tables_;  // of all layers, or of each one
   Tensor hidden_;
 };

@@ -1,4 +1,4 @@
-"""Every allocation of torchtune's recipes for all weights, LoRA and QLoRA, on one GPU and distributed, against the counted ledger, as the recipe torchtune sets them up.
+"""Every allocation of torchtune's recipes for all weights, LoRA, DoRA and QLoRA, on one GPU and distributed, against the counted ledger, as the recipe torchtune sets them up.
 
 Arguments: a part (recorded.py). torchtune wants an environment of its own, $VRAMFIT_RECIPES_PYTHON (tests/rehearse/requirements-torchtune.txt).
 """
@@ -17,15 +17,17 @@ class TorchtuneCase(Case):
     precision: str = "bf16-pure"
     wraps_ends: bool = True  # custom_sharded_layers, of weights that aren't tied
     rotary_positions: int = 0  # max_seq_len; 0: as the sequence
+    in_backward: bool = False  # optimizer_in_bwd
+    dora: bool = False  # use_dora
 
     def job(self):
         sharded = {"wrap_embeddings": "on" if self.wraps_ends and not self.tied else "off"} if self.ranks > 1 else {}
         rotations = {"rotary_positions": self.rotary_positions} if self.rotary_positions else {}
-        return {**super().job(), "modeling": "torchtune", "loss": "chunked:8", **sharded, **rotations}
+        return {**super().job(), "modeling": "torchtune", "loss": "chunked:8", **sharded, **rotations, "optimizer_in_backward": "on" if self.in_backward else "off", **({"dora": "on"} if self.dora else {})}
 
     def words(self):
         """Arguments of the script that others lack."""
-        return ["--rotary-positions", self.rotary_positions, *([] if self.wraps_ends else ["--whole-ends"])]
+        return ["--rotary-positions", self.rotary_positions, *([] if self.wraps_ends else ["--whole-ends"]), *(["--in-backward"] if self.in_backward else []), *(["--dora"] if self.dora else [])]
 
 
 QLORA = {"lora_rank": 8, "quantization": "nf4-double"}
@@ -63,6 +65,19 @@ FEW = [
     TorchtuneCase(**FOURS, **QLORA, family="mistral", batch=2, lora_targets="q_proj,gate_proj,up_proj,down_proj", optimizer="adamw:foreach", clip=False),
     TorchtuneCase(**FOURS, **QLORA, ranks=2, checkpointing="full", attention="auto"),
     TorchtuneCase(**{**FOURS, "kv_heads": 4}, **QLORA, ranks=4, tied=True, sharding="shard-grad-op", lora_dropout=0.1, accumulation=3, optimizer="adamw:foreach"),
+    TorchtuneCase(**TINY, family="qwen2", lora_rank=8, rotary_positions=1024),
+    TorchtuneCase(**TINY, in_backward=True, clip=False),
+    TorchtuneCase(**TINY, in_backward=True, clip=False, tied=True, optimizer="adamw-8bit:paged", batch=2, checkpointing="full"),
+    TorchtuneCase(**TINY, in_backward=True, clip=False, ranks=3, tied=True, optimizer="adamw:foreach", checkpointing="full"),
+    TorchtuneCase(**TINY, precision="fp32", attention="auto", batch=2),
+    TorchtuneCase(**TINY, precision="fp32", attention="auto", ranks=2, family="qwen2", lora_rank=8, accumulation=2),
+    TorchtuneCase(**{**TINY, "kv_heads": 1}, family="gemma", tied=True, attention="auto", checkpointing="full"),
+    TorchtuneCase(**TINY, family="gemma", tied=True, ranks=2, lora_rank=8, accumulation=2),
+    TorchtuneCase(**TINY, family="phi3", batch=2, attention="auto"),
+    TorchtuneCase(**FOURS, **QLORA, family="phi3", ranks=2, checkpointing="full"),
+    TorchtuneCase(**TINY, lora_rank=8, dora=True, checkpointing="full", batch=2, lora_dropout=0.1, lora_targets="q_proj,v_proj"),
+    TorchtuneCase(**TINY, lora_rank=8, dora=True, family="qwen2", accumulation=2, tied=True),
+    TorchtuneCase(**TINY, lora_rank=8, dora=True, ranks=3, optimizer="adamw:foreach"),
 ]
 MORE = [
     *(TorchtuneCase(**SMALL, checkpointing=checkpointing, attention="auto", card=card, tied=tied, batch=batch)
@@ -82,6 +97,14 @@ MORE = [
           ("mistral", False, 16, 0, "all-linear", "none", "full", 1, 64, "full-shard", 2, "H100-80GB"), ("llama", True, 8, 0.1, "q_proj,v_proj", "none", "none", 3, 4, "shard-grad-op", 1, "B200"),
           ("llama", False, 16, 0, "all-linear", "nf4-double", "full", 1, 1, "full-shard", 2, "RTX4090"), ("mistral", False, 8, 0.1, "q_proj,v_proj", "nf4-double", "none", 2, 1, "full-shard", 1, "H100-80GB"),
           ("llama", True, 64, 0, "all-linear", "nf4-double", "full", 1, 8, "full-shard", 1, "A100-80GB"), ("mistral", False, 8, 0.1, "all-linear", "nf4-double", "none", 1, 16, "shard-grad-op", 3, "H100-80GB"))),
+    *(TorchtuneCase(**SMALL, family=family, tied=tied, precision=precision, checkpointing=checkpointing, batch=batch, ranks=ranks, card=card, attention="auto", lora_rank=rank, dora=dora,
+                    in_backward=in_backward, clip=not in_backward)
+      for family, tied, precision, checkpointing, batch, ranks, card, rank, dora, in_backward in (
+          ("gemma", True, "bf16-pure", "full", 1, 1, "H100-80GB", 0, False, False), ("gemma", True, "bf16-pure", "none", 2, 4, "A100-80GB", 8, False, False),
+          ("phi3", False, "bf16-pure", "none", 1, 1, "RTX4090", 0, False, False), ("phi3", False, "fp32", "full", 1, 8, "H100-80GB", 0, False, True),
+          ("llama", True, "fp32", "none", 2, 1, "H100-80GB", 0, False, False), ("qwen2", False, "bf16-pure", "full", 3, 1, "B200", 0, False, True),
+          ("mistral", False, "bf16-pure", "none", 1, 16, "H100-80GB", 0, False, True), ("llama", False, "bf16-pure", "full", 1, 1, "H100-80GB", 16, True, False),
+          ("mistral", False, "bf16-pure", "none", 2, 4, "RTX4090", 64, True, False))),
 ]
 
 

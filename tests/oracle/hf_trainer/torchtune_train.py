@@ -36,7 +36,7 @@ def recipe_of(options):
     folder = pathlib.Path(options.config).parent
     choices = {"MODEL": str(folder), "HERE": folder, "SEQ_LEN": options.sequence, "MICRO_BATCH": options.batch, "GRAD_ACCUM": options.accumulation, "PRECISION": options.precision,
                "GRADIENT_CHECKPOINTING": "on" if options.checkpointing == "full" else "off", "OPTIMIZER": OPTIMIZERS[options.optimizer], "LORA_RANK": options.lora_rank, "STEPS": options.steps, "COMPONENTS": spec.name,
-               "ROTARY_POSITIONS": options.rotary_positions}
+               "ROTARY_POSITIONS": options.rotary_positions, "OPTIMIZER_IN_BACKWARD": "on" if options.in_backward else "off"}
     for constant, value in choices.items():
         assert hasattr(recipe, constant), constant
         setattr(recipe, constant, value)
@@ -56,7 +56,7 @@ def adapter_config(options):
     """Where adapters are, and over what."""
     names = ATTENTION.keys() | MLP if options.lora_targets == "all-linear" else set(options.lora_targets.split(","))
     more = {"quantize_base": True} if options.quantization == "nf4-double" else {}
-    return {"lora_attn_modules": [ATTENTION[name] for name in ATTENTION if name in names], "apply_lora_to_mlp": MLP <= names, "lora_dropout": options.lora_dropout, **more}
+    return {"lora_attn_modules": [ATTENTION[name] for name in ATTENTION if name in names], "apply_lora_to_mlp": MLP <= names, "lora_dropout": options.lora_dropout, "use_dora": options.dora, **more}
 
 
 class Steps:
@@ -90,7 +90,7 @@ def marked(base, options, log):
     def weights(model):
         with torch.device("meta"), training.set_default_dtype(torch.float32 if options.precision == "fp32" else torch.bfloat16):
             made = config.instantiate(OmegaConf.masked_copy(model, [key for key in model if key != "quantize_base"]))
-        return {training.MODEL_KEY: {name: torch.empty_like(value, device="cpu") for name, value in made.state_dict().items() if ".lora_" not in name}}
+        return {training.MODEL_KEY: {name: torch.empty_like(value, device="cpu") for name, value in made.state_dict().items() if ".lora_" not in name and ".magnitude" not in name}}
 
     class Marked(base):
         def load_checkpoint(self, *_, **__):
@@ -116,6 +116,8 @@ def marked(base, options, log):
 def own_choices(words):
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--whole-ends", action="store_true", help="no units of embedding and output")
+    parser.add_argument("--in-backward", action="store_true", help="optimizer_in_bwd")
+    parser.add_argument("--dora", action="store_true", help="use_dora")
     parser.add_argument("--rotary-positions", type=int, default=0, help="max_seq_len; 0: as the sequence")
     return parser.parse_known_args(words)
 

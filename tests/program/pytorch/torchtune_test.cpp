@@ -114,16 +114,16 @@ TEST_CASE("what torchtune's recipes have no rules for is refused by name") {
     CAPTURE(says);
     CHECK_THROWS_WITH_AS(program_of(fields, cluster), doctest::Contains(says), NotModelled);
   };
-  refused({{"precision", "fp32"}}, "1xH100-80GB", "--precision fp32 with --modeling torchtune");
   refused({{"precision", "bf16-mixed"}}, "4xH100-80GB", "--precision bf16-mixed with --modeling torchtune");
   refused({{"loss", "full"}}, "1xH100-80GB", "--loss full with --modeling torchtune");
-  refused({{"optimizer_in_backward", "on"}}, "1xH100-80GB", "--optimizer-in-backward on");
+  refused({{"method", "lora"}, {"optimizer_in_backward", "on"}}, "1xH100-80GB", "--optimizer-in-backward on");
+  refused({{"method", "qlora"}, {"precision", "fp32"}}, "1xH100-80GB", "--precision fp32 with --method qlora");
   refused({{"checkpointing", "every:2"}}, "1xH100-80GB", "--checkpointing every:2");
   refused({{"method", "lora"}, {"lora_targets", "q_proj,up_proj"}}, "1xH100-80GB", "--lora-targets q_proj,up_proj");
   refused({{"method", "lora"}, {"lora_targets", "gate_proj,up_proj,down_proj"}}, "2xH100-80GB", "--lora-targets gate");
   refused({{"method", "lora"}, {"lora_targets", "model.layers.1.*"}}, "1xH100-80GB", "in all layers");
   refused({{"method", "lora"}, {"rslora", "on"}}, "1xH100-80GB", "--rslora on");
-  refused({{"method", "lora"}, {"dora", "on"}}, "1xH100-80GB", "--dora on");
+  refused({{"method", "qlora"}, {"dora", "on"}}, "1xH100-80GB", "--dora on with --method qlora");
   refused({{"method", "lora"}, {"frozen_dtype", "fp32"}}, "1xH100-80GB", "--frozen-dtype fp32");
   refused({{"method", "qlora"}, {"quantization", "nf4"}}, "1xH100-80GB", "--quantization nf4 and");
   refused({{"method", "qlora"}}, "1xH100-80GB", "torchao's NF4 takes multiples of 16384");  // of a small model
