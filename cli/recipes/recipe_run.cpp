@@ -35,6 +35,8 @@ constexpr std::array kFlags{
     ChoiceFlag{"zero3-sizes", "NAME=N,...", "DeepSpeed's ZeRO-3: sizes, as estimate takes them, or auto"},
     ChoiceFlag{"steps", "N", "Optimizer steps to rehearse"},
     ChoiceFlag{"lora-rank", "N", "Rank of the LoRA adapters; 0, where it is possible, trains the whole model"},
+    ChoiceFlag{"optimizer-in-backward", "on|off", "torchtune: update within backward (optimizer_in_bwd)"},
+    ChoiceFlag{"rotary-positions", "N", "torchtune: max_seq_len of the model's builder; 0: as --seq-len"},
 };
 
 std::int64_t launched_processes(const Recipe& recipe, const Cluster& cluster, std::optional<std::int64_t> played_rank) {

@@ -32,6 +32,7 @@ constexpr std::array kFields{
     FieldRow{"lora_alpha", Carried::written},
     FieldRow{"lora_dropout", Carried::written},
     FieldRow{"lora_targets", Carried::written},
+    FieldRow{"dora", Carried::written},
     FieldRow{"seq_len", Carried::written},
     FieldRow{"rotary_positions", Carried::implied},
     FieldRow{"micro_batch", Carried::written},
@@ -115,6 +116,7 @@ std::string model_lines(ExportWriter& writer) {
   }
   const std::string dropout = writer.value("lora_dropout");
   return text + target_lines(writer) + "  apply_lora_to_output: False\n" +
+         (writer.is("dora", "on") ? "  use_dora: True\n" : "") +
          fmt::format("  lora_rank: {}\n  lora_alpha: {}\n  lora_dropout: {}\n", writer.value("lora_rank"),
                      writer.value("lora_alpha"), dropout.empty() ? "0.0" : yaml_number(dropout));
 }

@@ -64,8 +64,11 @@ void read_lora(const Setting& model, bool is_of_qlora, Draft& draft) {
   for (const std::string_view key : {"apply_lora_to_output", "use_dora"}) {
     const ConfigNode* value = given(key);
     const Setting setting{model.file, fmt::format("{}.{}", model.key, key), value};
-    if (value != nullptr && !value->is_null() && setting.flag()) {
-      draft.not_modelled(setting, key == "use_dora" ? "DoRA" : "an adapter of the output layer");
+    if (value == nullptr || value->is_null() || !setting.flag()) continue;
+    if (key == "use_dora") {
+      draft.set("dora", "on", setting);
+    } else {
+      draft.not_modelled(setting, "an adapter of the output layer");
     }
   }
 }

@@ -220,7 +220,7 @@ Tensor Torchtune::rotated_by_halves(const Tensor& x, const Tensor& table) {
   return torch_.add(by_cosines, by_sines);
 }
 
-/// Phi3RotaryPositionalEmbeddings, whose tables are not rounded, so that their products are wide.
+/// Phi3RotaryPositionalEmbeddings, whose tables are not rounded, so that their products are wide; also Qwen2's in fp32.
 Tensor Torchtune::rotated_in_fp32(const Tensor& x, const Tensor& table) {
   const std::int64_t numbers = checked_mul(llama_.sizes.sequence, llama_.sizes.head_dim);
   const Tensor part = torch_.heap().narrow(table, 0, numbers);
@@ -241,7 +241,9 @@ Tensor Torchtune::attention(const LlamaBlock& b, const Tensor& x) {
   const std::int64_t queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim, times = s.heads / s.kv_heads;
   const Tensor& table = tables_.at(static_cast<std::size_t>(b.rope_table)).values;
   const auto turned = [&](const Tensor& y) {
-    if (rotation_ == Rotation::halves) return rotated_in_fp32(y, table);
+    if (rotation_ == Rotation::halves || (rotation_ == Rotation::rounded_halves && compute_ == Dtype::f32)) {
+      return rotated_in_fp32(y, table);
+    }
     return rotation_ == Rotation::rounded_halves ? rotated_by_halves(y, table) : rotated(y, table);
   };
   Tensor q = linear(x, b.q, s.hidden, queries);

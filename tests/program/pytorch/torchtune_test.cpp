@@ -28,7 +28,7 @@ struct Field {
 };
 
 program::Program program_of(const std::vector<Field>& fields, const std::string& cluster_text = "1xH100-80GB",
-                            const ModelSpec& spec = spec_of_test()) {
+                            const ModelSpec& spec = spec_of_test(), RunEffects run = {}) {
   const Cluster cluster = parse_cluster(cluster_text);
   Job job = on_stack(unresolved_job(), defaults_of(stack_named("torchtune"), cluster));
   job_field_named("seq_len").set(job, "512");
@@ -36,8 +36,11 @@ program::Program program_of(const std::vector<Field>& fields, const std::string&
   std::vector<std::string> notes;
   const Job resolved = resolve_job(job, spec, cluster, notes);
   require_rules(resolved, cluster);
-  return program::make_program(
-      {.graph = training_graph(spec, resolved), .job = resolved, .device = cluster.card.device, .coords = {}});
+  return program::make_program({.graph = training_graph(spec, resolved),
+                                .job = resolved,
+                                .device = cluster.card.device,
+                                .coords = {},
+                                .run = run});
 }
 
 int allocations_of(const program::Program& program, const std::string& begins) {
@@ -100,13 +103,48 @@ TEST_CASE("what is recorded is sound") {
                                            {{"checkpointing", "full"}, {"micro_batch", "2"}, {"grad_accum", "3"}},
                                            {{"optimizer", "adamw:foreach"}},
                                            {{"method", "lora"}, {"lora_dropout", "0.1"}, {"checkpointing", "full"}},
-                                           {{"method", "lora"}, {"lora_targets", "q_proj,v_proj"}}}) {
+                                           {{"method", "lora"}, {"lora_targets", "q_proj,v_proj"}},
+                                           {{"precision", "fp32"}},
+                                           {{"method", "lora"}, {"dora", "on"}, {"micro_batch", "2"}}}) {
     for (const char* const cluster : {"1xH100-80GB", "4xH100-80GB"}) {
       CAPTURE(cluster);
       const auto fault = program::fault_of(program_of(fields, cluster));
       CHECK_MESSAGE(!fault, fault.value_or(""));
     }
   }
+}
+
+TEST_CASE("an update within backward is sound, and leaves no gradients to one behind it") {
+  const std::vector<Field> fields{{"optimizer_in_backward", "on"}, {"optimizer", "adamw:foreach"}};
+  for (const char* const cluster : {"1xH100-80GB", "4xH100-80GB"}) {
+    CAPTURE(cluster);
+    const program::Program program = program_of(fields, cluster, spec_of_test(), {.clip = false});
+    const auto fault = program::fault_of(program);
+    CHECK_MESSAGE(!fault, fault.value_or(""));
+    CHECK_THROWS_WITH_AS(program_of(fields, cluster), doctest::Contains("with gradient clipping"), NotModelled);
+  }
+  CHECK_THROWS_WITH_AS(program_of({{"optimizer_in_backward", "on"}, {"grad_accum", "2"}}),
+                       doctest::Contains("--grad-accum 2"), NotModelled);
+}
+
+TEST_CASE("Phi-3's packed matrices are apart, and Gemma's heads are of any size") {
+  ModelSpec phi = spec_of_test();
+  phi.model_type = "phi3";
+  ModelSpec gemma = spec_of_test();
+  gemma.model_type = "gemma";
+  gemma.architecture = "GemmaForCausalLM";
+  gemma.tie_word_embeddings = true;
+  gemma.activation = Activation::gelu_tanh;
+  gemma.head_dim = 32;
+  for (const ModelSpec& spec : {phi, gemma}) {
+    CAPTURE(spec.model_type);
+    const program::Program program = program_of({{"method", "lora"}}, "1xH100-80GB", spec);
+    CHECK(!program::fault_of(program));
+    CHECK(allocations_of(program, "rope: cache") == 2);
+  }
+  gemma.model_type = "gemma2";
+  gemma.architecture = "Gemma2ForCausalLM";
+  CHECK_THROWS_WITH_AS(program_of({}, "1xH100-80GB", gemma), doctest::Contains("of Gemma 2 or 3"), NotModelled);
 }
 
 TEST_CASE("what torchtune's recipes have no rules for is refused by name") {
