@@ -122,8 +122,14 @@ void read_cpu_offload(const Setting& setting, Draft& draft) {
     draft.understand(setting, "nothing in host memory");
   }
 }
+/// Packed rows come with masks for flex_attention and with positions, by which rotations are copied.
 void read_dataset(const Setting& setting, Draft& draft) {
-  draft.ignore(setting, "every row is taken as full, packed or not");
+  const ConfigNode* packed = find_in(*setting.node, "packed");
+  if (packed != nullptr && !packed->is_null() && Setting{setting.file, setting.key + ".packed", packed}.flag()) {
+    draft.not_modelled({setting.file, setting.key + ".packed", packed}, "packed rows, with masks and positions");
+  } else {
+    draft.ignore(setting, "every row is taken as full");
+  }
 }
 constexpr const char* kClipsAnyway = "gradients are clipped in an estimate; give --no-clip";
 void read_clipping(const Setting& setting, Draft& draft) {
