@@ -32,6 +32,7 @@ FAMILIES = {
     "qwen2": ("torchtune.models.qwen2.qwen2", "QWEN2"),
     "phi3": ("torchtune.models.phi3.phi3", "PHI3_MINI"),
     "gemma": ("torchtune.models.gemma.gemma", "GEMMA"),
+    "gemma2": ("torchtune.models.gemma2.gemma2", "GEMMA2"),
 }
 
 
@@ -59,7 +60,7 @@ def model_config(hugging_face):
     if kind not in FAMILIES or (kind in ("mistral", "phi3") and tied):
         sys.exit(f"this script has no builder of torchtune's for {kind}{' with tied embeddings' if tied else ''} (known: {', '.join(FAMILIES)})")
     is_older = kind == "llama" and not tied and not is_scaled(hugging_face)
-    if kind != "gemma" and hugging_face.get("head_dim") not in (None, hugging_face["hidden_size"] // hugging_face["num_attention_heads"]):
+    if not kind.startswith("gemma") and hugging_face.get("head_dim") not in (None, hugging_face["hidden_size"] // hugging_face["num_attention_heads"]):
         sys.exit("torchtune's builders have heads of hidden_size / num_attention_heads alone")
     config = {
         "_component_": "torchtune.models.llama3.llama3" if is_older else FAMILIES[kind][0],
@@ -71,10 +72,12 @@ def model_config(hugging_face):
         "intermediate_dim": hugging_face["intermediate_size"],
         "max_seq_len": ROTARY_POSITIONS or SEQ_LEN,
     }
-    if kind == "gemma":
+    if kind.startswith("gemma"):
         config["head_dim"] = hugging_face["head_dim"]
     elif kind not in ("mistral", "phi3") and not is_older:
         config["tie_word_embeddings"] = tied
+    if kind == "gemma2":
+        config |= {"sliding_window_size": hugging_face["sliding_window"], "query_pre_attn_scalar": hugging_face["query_pre_attn_scalar"]}
     return with_adapters(config) if LORA_RANK > 0 else config
 
 

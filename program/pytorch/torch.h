@@ -119,7 +119,8 @@ class Torch final : public Backend {
   Tensor rotate_half(const Tensor& x);
   /// x seen in another layout, whose gradient has to be copied into x's.
   Tensor copied_in_backward(const Tensor& x);
-  Tensor scale_in_place(const Tensor& x);  // x *= number
+  Tensor scale_in_place(const Tensor& x);       // x *= number
+  Tensor scale_view_in_place(const Tensor& x);  // of x seen in another layout
   /// The complex product of pairs of x (fp32) with a constant table, which outlives backward.
   Tensor rotate(const Tensor& x, const Tensor& table);
   /// unsqueeze, expand, reshape: a copy with every one of `heads` `times` times. x itself for 1; one head needs no
@@ -215,8 +216,7 @@ class Torch final : public Backend {
   Tensor largest_of_rows(const Tensor& x, std::int64_t width);
   /// cat of rows of `width` and for each a number of `parameter`, a vector of one for each of `heads`.
   Tensor joined_with_sinks(const Tensor& x, std::int64_t width, int parameter, std::int64_t heads);
-  /// With one bound, or both.
-  Tensor clamp(const Tensor& x, int bounds);
+  Tensor clamp(const Tensor& x, int bounds);  // with one bound, or both
   Tensor sigmoid(const Tensor& x);
   /// parameter[places], of `rows` rows of `width`.
   Tensor parameter_rows_at(int parameter, const Tensor& places, std::int64_t rows, std::int64_t width);

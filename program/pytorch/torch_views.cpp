@@ -108,6 +108,25 @@ Tensor Torch::rotate_half(const Tensor& x) {
   return joined(negated, first);
 }
 
+/// autograd/functions/tensor.cpp: CopySlices, and behind it AsStridedBackward0, which takes the view's place.
+Tensor Torch::scale_view_in_place(const Tensor& x) {
+  heap_.run("aten::mul_", {changes(x)});
+  const auto copy = [this](const Tensor& g, const char* name, const char* what) {
+    return computed(name, {reads(g)}, make_like(g, what));
+  };
+  Edge to_x = edge_to(x);
+  Tensor scaled = record(x, {std::move(to_x)}, {}, [copy](Tensor& g, const std::vector<Tensor>&) {
+    Tensor whole = copy(g, "aten::copy_", "gradient of what is seen");
+    const Tensor slice = copy(whole, "aten::clone", "gradient of the view");
+    copy(slice, "aten::mul", "mul gradient");
+    return std::vector<Tensor>{std::move(whole)};
+  });
+  Edge to_scaled = edge_to(scaled);
+  return record(std::move(scaled), {std::move(to_scaled)}, {}, [copy](Tensor& g, const std::vector<Tensor>&) {
+    return std::vector<Tensor>{copy(g, "aten::as_strided", "gradient of the storage")};
+  });
+}
+
 Tensor Torch::copied_in_backward(const Tensor& x) {
   Edge edge = edge_to(x);
   return record(x, {std::move(edge)}, {}, [this](Tensor& g, const std::vector<Tensor>&) {

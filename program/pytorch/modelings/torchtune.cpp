@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
-#include "job/torchtune.h"
+#include "program/not_modelled.h"
 #include "program/pytorch/modelings/segment_reader.h"
 #include "program/stages/adapters.h"
 
@@ -63,8 +63,11 @@ void Torchtune::require_builder(const Job& job) const {
   const LlamaSizes& sizes = llama_.sizes;
   if (style.is_packed) refuse_model(job, "packed matrices");
   if (style.has_experts) refuse_model(job, "experts");
-  if (style.has_post_norms || style.caps_scores || style.caps_logits) refuse_model(job, "Gemma 2 or 3");
-  const bool is_other = style.multiplies || style.has_sinks || style.scales_embedding != is_gemma();
+  const bool has_caps = style.caps_scores && style.caps_logits;
+  if (style.has_post_norms && !has_caps) refuse_model(job, "Gemma 3");
+  if (is_gemma2() && job.attention != Attention::automatic) refuse_field(job, "attention");  // it has code of its own
+  const bool is_other = style.caps_scores != is_gemma2() || style.caps_logits != is_gemma2() || style.multiplies ||
+                        style.has_sinks || style.scales_embedding != is_gemma();
   if (is_other || sizes.rotated_dims != sizes.head_dim) refuse_model(job, "a model built differently from Llama");
   if (is_gemma()) {
     if (llama_.output != llama_.embedding) refuse_model(job, "Gemma with an output layer of its own");
@@ -92,6 +95,7 @@ std::vector<Module> Torchtune::modules() const {
       }
     }
     layer.parameters.insert(layer.parameters.end(), {b.attention_norm, b.ffn_norm});
+    if (is_gemma2()) layer.parameters.insert(layer.parameters.end(), {b.post_attention_norm, b.post_ffn_norm});
     modules.push_back(std::move(layer));
   }
   modules.push_back({"output", {llama_.norm}});
@@ -289,11 +293,15 @@ Tensor Torchtune::run(const LlamaBlock& b, const Tensor& x) {
   Tensor attended;
   {
     const Scope scope(heap, b.name + ".attn");
-    attended = attention(b, h);
+    attended = is_gemma2() ? capped_attention(b, h) : attention(b, h);
   }
+  const auto scaled = [&](const char* name, const Tensor& y, int weight) {
+    return is_gemma2() ? normed(name, y, weight) : y;
+  };
   {
+    const Tensor change = scaled("sa_scale", attended, b.post_attention_norm);
     const Scope scope(heap, b.name);
-    h = torch_.add(attended, x);
+    h = torch_.add(change, x);
   }
   Tensor fed;
   {
@@ -301,14 +309,19 @@ Tensor Torchtune::run(const LlamaBlock& b, const Tensor& x) {
     const Scope scope(heap, b.name + ".mlp");
     fed = feed_forward(b, input);
   }
+  const Tensor change = scaled("mlp_scale", fed, b.post_ffn_norm);
   const Scope scope(heap, b.name);
-  return torch_.add(h, fed);
+  return torch_.add(h, change);
 }
 
 Tensor Torchtune::head(Tensor h, const std::function<Tensor(Tensor)>& /*before_output*/) {
   const Scope scope(torch_.heap(), "norm");
   hidden_ = std::move(h);
-  return norm(hidden_, llama_.norm);
+  const Tensor normed = norm(hidden_, llama_.norm);
+  if (!is_gemma2()) return normed;
+  Tensor capped = torch_.divide(normed);  // where logits were meant (Gemma2FinalNorm)
+  capped = torch_.tanh(capped);
+  return torch_.scale(capped);
 }
 
 }  // namespace vramfit::eager

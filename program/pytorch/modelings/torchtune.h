@@ -1,4 +1,5 @@
-// Llama, Mistral, Qwen2, Phi-3 and Gemma as torchtune 0.6.1 builds them (torchtune/modules), on counted tensors.
+// Llama, Mistral, Qwen2, Phi-3, Gemma and Gemma 2 as torchtune 0.6.1 builds them (torchtune/modules), on counted
+// tensors.
 #pragma once
 
 #include <string>
@@ -37,6 +38,7 @@ class Torchtune final : public Model {
   void require_adapters(const Job& job) const;
   bool has_table_of_each_layer(const Graph& graph, const Job& job) const;
   bool is_gemma() const { return llama_.style.adds_one_to_norms; }
+  bool is_gemma2() const { return is_gemma() && llama_.style.has_post_norms; }
   struct Table {
     Tensor frequencies, values;
   };
@@ -49,6 +51,7 @@ class Torchtune final : public Model {
   Tensor norm(const Tensor& x, int weight);
   Tensor norm_with_one(const Tensor& x, int weight);
   Tensor attention(const LlamaBlock& block, const Tensor& x);
+  Tensor capped_attention(const LlamaBlock& block, const Tensor& x);
   Tensor feed_forward(const LlamaBlock& block, const Tensor& x);
   Tensor rotated(const Tensor& x, const Tensor& table);
   Tensor rotated_by_halves(const Tensor& x, const Tensor& table);

@@ -78,6 +78,8 @@ FEW = [
     TorchtuneCase(**TINY, lora_rank=8, dora=True, checkpointing="full", batch=2, lora_dropout=0.1, lora_targets="q_proj,v_proj"),
     TorchtuneCase(**TINY, lora_rank=8, dora=True, family="qwen2", accumulation=2, tied=True),
     TorchtuneCase(**TINY, lora_rank=8, dora=True, ranks=3, optimizer="adamw:foreach"),
+    TorchtuneCase(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", batch=2, checkpointing="full"),
+    TorchtuneCase(**{**TINY, "kv_heads": 4}, family="gemma2", tied=True, attention="auto", ranks=2, lora_rank=8, accumulation=2),
 ]
 MORE = [
     *(TorchtuneCase(**SMALL, checkpointing=checkpointing, attention="auto", card=card, tied=tied, batch=batch)
@@ -104,7 +106,8 @@ MORE = [
           ("phi3", False, "bf16-pure", "none", 1, 1, "RTX4090", 0, False, False), ("phi3", False, "fp32", "full", 1, 8, "H100-80GB", 0, False, True),
           ("llama", True, "fp32", "none", 2, 1, "H100-80GB", 0, False, False), ("qwen2", False, "bf16-pure", "full", 3, 1, "B200", 0, False, True),
           ("mistral", False, "bf16-pure", "none", 1, 16, "H100-80GB", 0, False, True), ("llama", False, "bf16-pure", "full", 1, 1, "H100-80GB", 16, True, False),
-          ("mistral", False, "bf16-pure", "none", 2, 4, "RTX4090", 64, True, False))),
+          ("mistral", False, "bf16-pure", "none", 2, 4, "RTX4090", 64, True, False),
+          ("gemma2", True, "bf16-pure", "full", 1, 1, "H100-80GB", 0, False, False), ("gemma2", True, "bf16-pure", "none", 2, 8, "A100-80GB", 16, False, False))),
 ]
 
 

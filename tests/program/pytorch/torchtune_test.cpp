@@ -136,15 +136,20 @@ TEST_CASE("Phi-3's packed matrices are apart, and Gemma's heads are of any size"
   gemma.tie_word_embeddings = true;
   gemma.activation = Activation::gelu_tanh;
   gemma.head_dim = 32;
-  for (const ModelSpec& spec : {phi, gemma}) {
+  ModelSpec gemma2 = gemma;
+  gemma2.model_type = "gemma2";
+  gemma2.architecture = "Gemma2ForCausalLM";
+  CHECK_THROWS_WITH_AS(program_of({}, "1xH100-80GB", gemma2), doctest::Contains("of Gemma 3"), NotModelled);
+  gemma2.attention_softcap = 50;
+  gemma2.final_logit_softcap = 30;
+  CHECK_THROWS_WITH_AS(program_of({{"attention", "flash"}}, "1xH100-80GB", gemma2),
+                       doctest::Contains("--attention flash"), NotModelled);
+  for (const ModelSpec& spec : {phi, gemma, gemma2}) {
     CAPTURE(spec.model_type);
     const program::Program program = program_of({{"method", "lora"}}, "1xH100-80GB", spec);
     CHECK(!program::fault_of(program));
     CHECK(allocations_of(program, "rope: cache") == 2);
   }
-  gemma.model_type = "gemma2";
-  gemma.architecture = "Gemma2ForCausalLM";
-  CHECK_THROWS_WITH_AS(program_of({}, "1xH100-80GB", gemma), doctest::Contains("of Gemma 2 or 3"), NotModelled);
 }
 
 TEST_CASE("what torchtune's recipes have no rules for is refused by name") {
