@@ -70,7 +70,7 @@ constexpr std::array kNearest{
     Nearest{"overlap_comm", "", is_other, "--stack deepspeed has it"},
     Nearest{"zero3_sizes", "", is_other, "--stack deepspeed has them"},
     Nearest{"grpo", "", is_any, "--stack trl-grpo has it"},
-    Nearest{"rotary_positions", "", is_other, "--stack torchtune has them"},
+    Nearest{"rotary_positions", "", is_any, "--stack torchtune has them"},
     Nearest{"grad_accum", "", is_titan, "--grad-accum 1 is; --stack transformers has it"},
     Nearest{"reshard", "", is_other, "--reshard default is; --stack vramfit has others"},
     Nearest{"wrap", "", is_other, "--wrap layer is; --stack vramfit has others"},

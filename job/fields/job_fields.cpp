@@ -40,8 +40,7 @@ void set_dtype(Job& job, std::string_view value) {
   job.precision.*Member = trained_dtype(value);
 }
 
-/// "" for those that there always were, so that plan files and fingerprints from before there were others are what they
-/// were.
+/// "" for those that there always were, so that plan files and fingerprints from before others came are what they were.
 std::string get_kernels(const Job& job) {
   return job.kernels == KernelSource::libtorch ? "" : name_in(kKernels, job.kernels);
 }
@@ -321,12 +320,10 @@ constexpr std::array kJobFields{
     JobField{"seq_len", FieldForm::integer, "N",
              "Sequence length in tokens. Default: min(max_position_embeddings, 4096)", get_count<&Job::sequence>,
              set_count<&Job::sequence>, FieldGroup::common, HonouredBy::every_runtime, AtResume::must_match},
-    JobField{
-        "rotary_positions", FieldForm::integer, "N",
-        "torchtune: positions of its tables of rotations (max_seq_len of a model's builder). Default: those of the "
-        "builder that is named after the model, else --seq-len",
-        get_count<&Job::rotary_positions>, set_count<&Job::rotary_positions>, FieldGroup::memory,
-        HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
+    JobField{"rotary_positions", FieldForm::integer, "N",
+             "torchtune: max_seq_len of the model's builder. Default: the one that is named after it, else --seq-len",
+             get_count<&Job::rotary_positions>, set_count<&Job::rotary_positions>, FieldGroup::memory,
+             HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"micro_batch", FieldForm::integer, "N",
              "Sequences per GPU per forward pass. Default: derived from the other batch flags, else 1",
              get_count<&Job::micro_batch>, set_count<&Job::micro_batch>},

@@ -116,8 +116,7 @@ void require_own(const Job& job, const Cluster& cluster) {
   if (overlaps_reductions(job)) {
     throw NotModelled("--overlap-comm on with --runtime vramfit (--stack deepspeed has it; reductions overlap anyway)");
   }
-  if (job.rotary_positions > 0)
-    throw NotModelled("--rotary-positions with --runtime vramfit (--stack torchtune has it)");
+  if (job.rotary_positions > 0) refuse_field(job, "rotary_positions");
   if (job.zero3_sizes != Zero3Sizes{}) {
     throw NotModelled("--zero3-sizes with --runtime vramfit (--stack deepspeed has them; here: --prefetch, --wrap)");
   }
