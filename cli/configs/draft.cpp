@@ -123,7 +123,7 @@ void Draft::set(std::string_view name, const std::string& value, const Setting& 
                         printable(other.value), printable(other.key), printable(other.file, 300), other.line));
   }
   values_[std::string(name)] = {meant, by.file, by.key, by.node->line};
-  understood.push_back(finding_of(by, says.empty() ? flag_and_value(name, meant) : std::move(says)));
+  understand(by, says.empty() ? flag_and_value(name, meant) : std::move(says));
 }
 
 void Draft::assume(std::string_view name, const std::string& value, const std::string& why) {
@@ -149,17 +149,39 @@ void Draft::derive(std::string_view name, const std::string& value) {
   values_[std::string(name)] = {.value = value, .file = {}, .key = {}};
 }
 
-void Draft::understand(const Setting& by, std::string says) { understood.push_back(finding_of(by, std::move(says))); }
-void Draft::ignore(const Setting& by, std::string_view why) { ignored.push_back(finding_of(by, std::string(why))); }
+void Draft::understand(const Setting& by, std::string says) {
+  said_.insert(by.node->number);
+  understood.push_back(finding_of(by, std::move(says)));
+}
+void Draft::ignore(const Setting& by, std::string_view why) {
+  closed_.insert(by.node->number);
+  ignored.push_back(finding_of(by, std::string(why)));
+}
 void Draft::not_modelled(const Setting& by, std::string_view why) {
+  closed_.insert(by.node->number);
   unmodelled.push_back(finding_of(by, std::string(why)));
 }
 void Draft::not_modelled(std::string why) {
   unmodelled.push_back({.file = {}, .key = {}, .value = {}, .says = std::move(why)});
 }
 void Draft::refer(const Setting& by, const std::string& path) {
+  said_.insert(by.node->number);
   references_.push_back({.file = by.file, .line = by.node->line, .key = by.key, .value = path, .says = {}});
 }
+
+void Draft::list_unread(const ConfigNode& map, const std::string& file, const std::string& path) {
+  for (std::size_t i = 0; i < map.keys.size(); ++i) {
+    const ConfigNode& item = map.items[i];
+    if (item.is_null() || closed_.contains(item.number)) continue;
+    const std::string key = path.empty() ? map.keys[i] : fmt::format("{}.{}", path, map.keys[i]);
+    if (item.is_map() && !item.items.empty()) {
+      list_unread(item, file, key);
+    } else if (!said_.contains(item.number)) {
+      ignore({item.file.empty() ? file : item.file, key, &item}, "vramfit knows of no such key there");
+    }
+  }
+}
+
 void Draft::note(std::string why) { assumed.push_back({.file = {}, .key = {}, .value = {}, .says = std::move(why)}); }
 
 }  // namespace vramfit

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -59,6 +60,14 @@ inline constexpr std::string_view kForwardPrefetch = "FSDP1's prefetch in forwar
 inline constexpr std::string_view kOriginalParameters = "FSDP1's original parameters";    // on, off
 inline constexpr std::string_view kCodesDtype = "the dtype of codes of 4 bits";           // uint8, bfloat16, ...
 inline constexpr std::string_view kLimitsGathers = "FSDP1's limit of gathers in flight";  // on, off
+inline constexpr std::string_view kFsdpCheckpointing = "FSDP's own checkpointing";        // on, off
+inline constexpr std::string_view kEfficientLoading = "FSDP's loading by rank 0";         // on, off
+inline constexpr std::string_view kFindsUnused = "DDP's look for unused parameters";      // on, off
+inline constexpr std::string_view kOtherDdp = "another DDP";                              // on: than the usual one
+inline constexpr std::string_view kAnyLength = "rows without a limit";                    // on
+inline constexpr std::string_view kReentrant = "checkpoints that re-enter autograd";      // on, off
+inline constexpr std::string_view kStepRows = "rows of a GPU in a step";
+inline constexpr std::string_view kAdapterKernels = "axolotl's kernels of adapters";  // said, excluded
 inline constexpr std::string_view kZeroStage = "ZeRO's stage";
 inline constexpr std::string_view kOwnOptimizer = "DeepSpeed's optimizer";  // on: it comes before the Trainer's
 inline constexpr std::string_view kMixed = "mixed precision";               // of the launcher: no, bf16, fp16, fp8
@@ -101,6 +110,12 @@ class Draft {
   void not_modelled(std::string why);
   void note(std::string why);
 
+  /// Nothing is to be said of it: it was put there by who reads a command line.
+  void pass_over(const Setting& by) { said_.insert(by.node->number); }
+  /// Lists the values of a file that nothing was said of, so that no key is dropped in silence. Of a map that is
+  /// ignored or not modelled, what is said holds for all that it has.
+  void list_unread(const ConfigNode& map, const std::string& file, const std::string& path = "");
+
   /// A file that a setting names, to be read as well.
   void refer(const Setting& by, const std::string& path);
   /// Those since the last call; the value is the path.
@@ -121,6 +136,7 @@ class Draft {
  private:
   std::map<std::string, Value, std::less<>> values_;
   std::vector<Finding> references_;
+  std::set<int> said_, closed_;  // numbers of nodes: those that something was said of, those with all that they have
 };
 
 /// Whether one of TRL's trainers trains, as far as files say.

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
+#include "base/suggest.h"
 #include "job/fields/zero_text.h"
 #include "job/stacks.h"
 
@@ -154,8 +155,46 @@ void finish_codes(Draft& draft) {
   }
 }
 
+std::string place_of(const Draft::Value& value) {
+  return fmt::format("{}:{}: {}", printable(value.file, 300), value.line, printable(value.key));
+}
+
+/// transformers 5.23, trainer.py: the Trainer refuses to checkpoint what FSDP checkpoints.
+void finish_fsdp_checkpointing(Draft& draft) {
+  if (!draft.is(fact::kFsdpCheckpointing, "on")) return;
+  const Draft::Value& by_fsdp = draft.values().find(fact::kFsdpCheckpointing)->second;
+  const auto other = draft.values().find("checkpointing");
+  const bool is_checkpointed = other != draft.values().end() && other->second.value != "none";
+  if (is_checkpointed && !(other->second.file.empty() && draft.is(fact::kLibrary, "transformers"))) {
+    const std::string where =
+        other->second.file.empty() ? "TRL's default gradient_checkpointing: true" : place_of(other->second);
+    throw InputError(fmt::format(
+        "{} checkpoints activations, and so does {}: the Trainer refuses both; leave the second out or make it false",
+        place_of(by_fsdp), where));
+  }
+  if (is_checkpointed) draft.not_modelled("activations that FSDP and the program both checkpoint");
+  draft.forget("checkpointing");
+  draft.derive("checkpointing", "full");
+}
+
+/// docs/stacks.md: loops of one's own are counted with cpu_ram_efficient_loading, the Trainer's without.
+void finish_loading(Draft& draft) {
+  const auto loading = draft.values().find(fact::kEfficientLoading);
+  if (loading == draft.values().end()) return;
+  const bool is_on = loading->second.value == "on";
+  if (!is_on && draft.is(fact::kLibrary, "accelerate")) {
+    draft.not_modelled(
+        fmt::format("{}: false, whose peak of loading is another than a loop's with it", place_of(loading->second)));
+  } else if (is_on && !draft.is(fact::kLibrary, "accelerate")) {
+    draft.note(
+        "weights are counted as loaded without cpu_ram_efficient_loading, whose order peaked within 0.5 % of that");
+  }
+}
+
 void finish_fsdp(Draft& draft) {
   finish_codes(draft);
+  finish_fsdp_checkpointing(draft);
+  finish_loading(draft);
   draft.assume(fact::kFsdpVersion, "1", "accelerate's default");
   if (draft.is(fact::kFsdpVersion, "1")) finish_fsdp1(draft);
   const std::int64_t least = number(draft, fact::kMinimum);
@@ -190,9 +229,24 @@ void finish_grpo(Draft& draft) {
   if (!choices.empty()) draft.derive("grpo", fmt::format("{}", fmt::join(choices, ",")));
 }
 
+/// The Trainer looks for unused parameters unless activations are checkpointed, and always in PEFT's model.
+void finish_ddp(Draft& draft) {
+  if (const auto other = draft.values().find(fact::kOtherDdp); other != draft.values().end()) {
+    draft.not_modelled(fmt::format("{}, another DDP than the Trainer's usual one", place_of(other->second)));
+  }
+  const auto finds = draft.values().find(fact::kFindsUnused);
+  if (finds == draft.values().end()) return;
+  const bool is_usual = draft.is("checkpointing", "none") || draft.is(fact::kLora, "on");
+  if (is_usual == (finds->second.value == "on")) return;
+  draft.not_modelled(fmt::format("{}, another DDP than the Trainer's usual one, which {} for unused parameters here",
+                                 place_of(finds->second), is_usual ? "looks" : "doesn't look"));
+}
+
 void finish_sharding(Draft& draft) {
   const GpuCount gpus = gpu_count(draft);
   const bool is_alone = gpus.nodes * gpus.per_node == 1;
+  const std::string parallel = draft.get(fact::kParallel).value_or("ddp");
+  if (parallel == "ddp" && !is_alone) finish_ddp(draft);
   if (draft.is(fact::kParallel, "fsdp")) {
     finish_fsdp(draft);
   } else if (draft.is(fact::kParallel, "deepspeed")) {
@@ -224,6 +278,19 @@ void finish_mesh(Draft& draft) {
   if (shards > 0) draft.assume("mesh", fmt::format("replicate={},shard={}", replicas, shards), "");
 }
 
+/// LLaMA-Factory's, which FSDP2 switches off.
+void finish_reentrant(Draft& draft) {
+  if (!draft.is(fact::kReentrant, "on") || draft.is("checkpointing", "none")) return;
+  if (draft.is(fact::kParallel, "fsdp") && draft.is(fact::kFsdpVersion, "2")) {
+    draft.forget(fact::kReentrant);
+    return;
+  }
+  const Draft::Value& by = draft.values().find(fact::kReentrant)->second;
+  const std::string where = by.file.empty() ? "use_reentrant_gc, on by LLaMA-Factory's default" : place_of(by);
+  draft.not_modelled(fmt::format(
+      "{}: reentrant checkpointing keeps other tensors; use_reentrant_gc: false has that of the estimates", where));
+}
+
 }  // namespace
 
 GpuCount gpu_count(const Draft& draft) {
@@ -251,6 +318,7 @@ void finish(Draft& draft) {
   finish_precision(draft, is_program_known);
   finish_sharding(draft);
   finish_grpo(draft);
+  finish_reentrant(draft);
 }
 
 }  // namespace vramfit

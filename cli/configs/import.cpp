@@ -119,7 +119,9 @@ class Importer {
 
  private:
   void add(ConfigFile config) {
+    last_number_ = number_nodes(config.root, last_number_);
     config.tool->read(config.root, config.path, draft_);
+    draft_.list_unread(config.root, config.path);
     const std::string path = config.path;
     configs_.push_back(std::move(config));
     follow(draft_.take_references(), path);
@@ -177,7 +179,11 @@ class Importer {
         accelerates_.emplace_back(reference, path.value_or(""));
       } else if (!path) {
         missing(reference);
-      } else if (std::ranges::find(configs_, *path, &ConfigFile::path) == configs_.end()) {
+        continue;
+      }
+      Finding& read = draft_.understood.emplace_back(reference);
+      read.says = "read as well";
+      if (std::ranges::find(configs_, *path, &ConfigFile::path) == configs_.end()) {
         add_reference(reference, *path, program);
       }
     }
@@ -202,8 +208,10 @@ class Importer {
 
   void add_reference(const Finding& reference, const std::string& path, const ConfigTool* program) {
     if (reference.key.ends_with("fsdp_config")) {
-      const ConfigNode root = read_json(read_file(path), path);
+      ConfigNode root = read_json(read_file(path), path);
+      last_number_ = number_nodes(root, last_number_);
       read_fsdp({path, "", &root}, 2, draft_);
+      draft_.list_unread(root, path);
     } else {
       add_file(path, program);
     }
@@ -238,6 +246,7 @@ class Importer {
   std::vector<Override> overrides_;
   std::vector<std::pair<Finding, std::string>> accelerates_;  // with the file, "" where there is none
   Draft draft_;
+  int last_number_ = 0;  // of the nodes that were read
 };
 
 }  // namespace

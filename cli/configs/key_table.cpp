@@ -21,6 +21,11 @@ bool is_among(std::string_view key, std::string_view keys) {
   return false;
 }
 
+std::string_view without_prefix(std::string_view key, const KeyTable& table) {
+  if (key.size() > table.prefix.size() && key.starts_with(table.prefix)) key.remove_prefix(table.prefix.size());
+  return key;
+}
+
 bool is_known(std::string_view key, const KeyTable& table) {
   return std::ranges::find(table.read, key, &KeyRow::key) != table.read.end() ||
          std::ranges::any_of(table.unmodelled, [&](const UnmodelledKeys& row) { return is_among(key, row.keys); }) ||
@@ -60,10 +65,11 @@ void read_key(std::string_view key, const Setting& setting, const KeyTable& tabl
 void read_keys(const ConfigNode& map, const std::string& file, const std::string& path, const KeyTable& table,
                Draft& draft) {
   for (std::size_t i = 0; i < map.keys.size(); ++i) {
-    if (map.items[i].is_null() && !reads_null(map.keys[i], table)) continue;
+    const std::string_view name = without_prefix(map.keys[i], table);
+    if (map.items[i].is_null() && !reads_null(name, table)) continue;
     const std::string key = path.empty() ? map.keys[i] : fmt::format("{}.{}", path, map.keys[i]);
     const std::string& place = map.items[i].file.empty() ? file : map.items[i].file;
-    read_key(map.keys[i], {place, key, &map.items[i]}, table, draft);
+    read_key(name, {place, key, &map.items[i]}, table, draft);
   }
 }
 

@@ -32,6 +32,7 @@ struct KeyTable {
   std::span<const KeyRow> read;
   std::span<const UnmodelledKeys> unmodelled;
   std::span<const IgnoredKeys> ignored;
+  std::string_view prefix = "";  // that keys may have before the table's names
 };
 
 /// Reads every key of `map`; null values are as if they weren't there. `path` is that of the map itself, "" for the

@@ -68,12 +68,17 @@ std::string adapter_lines(ExportWriter& writer) {
   const std::string dropout = writer.value("lora_dropout");
   text += fmt::format("lora_dropout: {}\n", dropout.empty() ? "0.0" : yaml_number(dropout));
   if (writer.is("rslora", "on")) text += "peft_use_rslora: true\n";
+  // Without a word of them axolotl switches its own kernels on.
+  text += "lora_mlp_kernel: false\nlora_qkv_kernel: false\nlora_o_kernel: false\nlora_embedding_kernel: false\n";
   const auto& targets = writer.plan().job.lora.targets;
   return text + (targets.empty() ? "lora_target_linear: true\n"
                                  : fmt::format("lora_target_modules: [{}]\n", yaml_texts(targets)));
 }
 
 void write(ExportWriter& writer) {
+  if (writer.is("allocator", "native")) {
+    writer.mark("allocator", "axolotl sets expandable_segments:True itself, unless PYTORCH_ALLOC_CONF is set");
+  }
   std::string text = fmt::format("base_model: {}\n", yaml_text(writer.plan().spec.name));
   text += precision_lines(writer) + adapter_lines(writer);
   text += fmt::format("sequence_len: {}\nmicro_batch_size: {}\n", writer.value("seq_len"), writer.value("micro_batch"));

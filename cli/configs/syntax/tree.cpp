@@ -70,6 +70,13 @@ std::size_t node_count(const ConfigNode& node) {
   return count;
 }
 
+int number_nodes(ConfigNode& node, int last) {
+  node.number = last + 1;
+  int greatest = node.number;
+  for (ConfigNode& item : node.items) greatest = number_nodes(item, greatest);
+  return greatest;
+}
+
 std::string place(std::string_view file, int line) {
   constexpr std::size_t kLongest = 300;
   return fmt::format("{}:{}: ", printable(file, kLongest), line);

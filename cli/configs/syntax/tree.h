@@ -17,7 +17,8 @@ inline constexpr std::size_t kMostConfigNodes = 20000;  // aliases of YAML count
 struct ConfigNode {
   enum class Kind : std::uint8_t { null, boolean, integer, real, text, list, map } kind = Kind::null;
   bool boolean = false;
-  int line = 0;  // of its key, where it has one; from 1
+  int line = 0;    // of its key, where it has one; from 1
+  int number = 0;  // of its place among those of a file (number_nodes), which copies keep; 0: of none
   std::int64_t integer = 0;
   double real = 0;                // also of an integer
   std::string text;               // of every scalar, as it is written
@@ -48,6 +49,9 @@ void put(ConfigNode& map, std::string_view key, ConfigNode value);
 
 /// Number of nodes of the tree.
 std::size_t node_count(const ConfigNode& node);
+
+/// Gives each node a number of its own, above `last`; returns the greatest.
+int number_nodes(ConfigNode& node, int last);
 
 /// "FILE:LINE: ", for messages.
 std::string place(std::string_view file, int line);

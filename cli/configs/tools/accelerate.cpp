@@ -17,6 +17,10 @@ void read_distributed_type(const Setting& setting, Draft& draft) {
                               Type{"deepspeed", "deepspeed"}};
   for (const Type& type : kTypes) {
     if (!setting.is(type.theirs)) continue;
+    const bool is_deepspeed = draft.is(fact::kParallel, "deepspeed");
+    if (is_deepspeed && (type.ours == "none" || type.ours == "ddp")) {
+      return draft.understand(setting, "the Trainer makes it DeepSpeed, which another file asks for");
+    }
     draft.set(fact::kParallel, std::string(type.ours), setting);
     return;
   }
@@ -80,6 +84,8 @@ void read_offloaded(const Setting& setting, Draft& draft) {
   } else if (is_parameters || !draft.is("offload", "params")) {
     draft.forget("offload");  // parameters include the states
     draft.set("offload", is_parameters ? "params" : "optimizer", setting);
+  } else {
+    draft.understand(setting, "with the parameters");
   }
 }
 void read_config_file(const Setting& setting, Draft& draft) { draft.refer(setting, setting.text()); }

@@ -10,16 +10,17 @@
 namespace vramfit {
 namespace {
 
-/// true, "auto" and "full" are autocast over weights in bf16.
+/// true and "full" are autocast over weights in bf16; so is "auto", the default, on cards that have bf16.
 void read_axolotl_bf16(const Setting& setting, Draft& draft) {
-  if (setting.is("auto") || setting.is("full") || setting.flag()) {
+  if (setting.is("auto")) {
+    draft.understand(setting, "bf16 on cards of Ampere and later, unless fp16 is asked for");
+  } else if (setting.is("full") || setting.flag()) {
     draft.set(fact::kMixedHere, "bf16", setting);
-    draft.assume(fact::kWeights, "bf16", "axolotl loads them in bf16 with bf16: true");
   } else {
     draft.set(fact::kBf16Off, "off", setting, "no bf16 by this key");
   }
 }
-/// bfloat16: true is weights in bf16 without autocast.
+/// With bf16: false, weights in bf16 without autocast; bf16 has them, too.
 void read_pure(const Setting& setting, Draft& draft) {
   if (setting.flag()) {
     draft.set(fact::kWeights, "bf16", setting);
@@ -106,6 +107,27 @@ void read_own_fsdp_version(const Setting& setting, Draft& draft) {
   read_fsdp_version(setting, draft);
 }
 
+/// Rows of a GPU in a step (utils/config/__init__.py: normalize_config); accumulation is derived from it.
+void read_batch_size(const Setting& setting, Draft& draft) {
+  draft.set(fact::kStepRows, std::to_string(setting.whole(1, std::int64_t{1} << 28)), setting,
+            "rows of a GPU in a step: micro_batch_size times gradient_accumulation_steps");
+}
+
+constexpr std::string_view kKernels = "a kernel of its own for adapters";
+/// Any of them, whatever its value, keeps axolotl from switching all on.
+void read_adapter_kernel(const Setting& setting, Draft& draft) {
+  draft.derive(fact::kAdapterKernels, "said");
+  if (setting.flag()) {
+    draft.not_modelled(setting, kKernels);
+  } else {
+    draft.understand(setting, "PEFT's linears");
+  }
+}
+void read_remote_code(const Setting& setting, Draft& draft) {
+  if (setting.flag()) draft.derive(fact::kAdapterKernels, "excluded");
+  draft.ignore(setting, "which model class");
+}
+
 constexpr std::array kKeys{
     KeyRow{"base_model", read_model},
     KeyRow{"lora_target_linear", read_target_linear},
@@ -113,7 +135,7 @@ constexpr std::array kKeys{
     KeyRow{"sequence_len", read_count<kSeqLen>},
     KeyRow{"micro_batch_size", read_count<kMicroBatch>},
     KeyRow{"gradient_accumulation_steps", read_count<kGradAccum>},
-    KeyRow{"batch_size", read_count<kGlobalBatch>},
+    KeyRow{"batch_size", read_batch_size},
     KeyRow{"bf16", read_axolotl_bf16},
     KeyRow{"fp16", read_fp16},
     KeyRow{"bfloat16", read_pure},
@@ -128,6 +150,11 @@ constexpr std::array kKeys{
     KeyRow{"lora_alpha", read_lora_alpha},
     KeyRow{"lora_dropout", read_lora_dropout},
     KeyRow{"peft_use_rslora", read_rslora},
+    KeyRow{"lora_mlp_kernel", read_adapter_kernel},
+    KeyRow{"lora_qkv_kernel", read_adapter_kernel},
+    KeyRow{"lora_o_kernel", read_adapter_kernel},
+    KeyRow{"lora_embedding_kernel", read_adapter_kernel},
+    KeyRow{"trust_remote_code", read_remote_code},
     KeyRow{"gradient_checkpointing", read_gradient_checkpointing},
     KeyRow{"gradient_checkpointing_kwargs", read_checkpointing_options},
     KeyRow{"attn_implementation", read_hf_attention},
@@ -149,7 +176,7 @@ constexpr std::array kOthers{
         "a loss that never has all logits",
         "cut_cross_entropy chunked_cross_entropy flash_attn_cross_entropy tiled_mlp chunked_cross_entropy_num_chunks"},
     UnmodelledKeys{"kernels of its own",
-                   "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_embedding_kernel use_kernels unsloth_* "
+                   "use_kernels unsloth_* "
                    "flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm use_scattermoe use_sonicmoe "
                    "fused_attn_kernel experts_implementation flash_optimum use_onebitllms use_dsv4_kernels "
                    "use_glm_dsa_kernels gemma4_hybrid_attn_impl"},
@@ -189,7 +216,7 @@ constexpr std::array kIgnored{
     IgnoredKeys{"which model class, tokenizer and data",
                 "model_type tokenizer_* datasets test_datasets pretraining_dataset dataset_* val_set_size "
                 "special_tokens tokens chat_template* eot_tokens shuffle_merged_datasets skip_prepare_dataset "
-                "push_dataset_to_hub trust_remote_code revision_of_model base_model_config base_model_ignore_patterns "
+                "push_dataset_to_hub revision_of_model base_model_config base_model_ignore_patterns "
                 "is_llama_derived_model is_mistral_derived_model is_falcon_derived_model max_packed_sequence_len "
                 "sample_packing_* eval_sample_packing resize_token_embeddings_to_32x remove_unused_columns "
                 "pretrain_multipack_* streaming* min_sample_len dataloader_* excess_length_strategy "
@@ -213,9 +240,46 @@ constexpr KeyTable kTable{"axolotl", kKeys, kOthers, kIgnored};
 
 int score(const ConfigNode& root) { return find_in(root, "base_model") != nullptr ? kSure : 0; }
 
+/// utils/config/__init__.py: resolve_dtype.
+void finish_dtypes(Draft& draft) {
+  if (!draft.has(fact::kBf16Off) && !draft.has(fact::kMixedHere)) {
+    draft.assume(fact::kMixedHere, "bf16", "axolotl's default, bf16: auto, on cards of Ampere and later");
+  }
+  const std::string mixed = draft.get(fact::kMixedHere).value_or("");
+  if (mixed == "bf16") draft.assume(fact::kWeights, "bf16", "axolotl loads them in bf16 with bf16");
+  const bool is_half = mixed == "fp16" || draft.is(fact::kBits, "8");
+  draft.assume(fact::kWeights, is_half ? "fp16" : "fp32",
+               is_half ? "axolotl loads them in fp16 with fp16 or load_in_8bit" : "axolotl loads them so without bf16");
+}
+
+/// utils/schemas/config.py: check_auto_enable_lora_kernels, which leaves FSDP1 out.
+void finish_adapter_kernels(Draft& draft) {
+  if (!draft.is(fact::kLora, "on") || draft.has(fact::kAdapterKernels) || draft.is(fact::kBits, "8")) return;
+  if (draft.is(fact::kParallel, "fsdp") && draft.is(fact::kFsdpVersion, "1")) return;
+  draft.not_modelled(
+      "axolotl switches its own kernels for LoRA on where none of lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel and "
+      "lora_embedding_kernel is set; with lora_mlp_kernel: false it has PEFT's linears, for which there are rules");
+}
+
+/// utils/config/__init__.py: normalize_config.
+void finish_batch(Draft& draft) {
+  const auto rows = draft.values().find(fact::kStepRows);
+  if (rows == draft.values().end()) return;
+  const std::int64_t all = std::stoll(rows->second.value), each = std::stoll(draft.get("micro_batch").value());
+  if (draft.has("grad_accum")) {
+    draft.not_modelled("axolotl takes batch_size or gradient_accumulation_steps, not both");
+  } else if (all < each) {
+    draft.not_modelled("axolotl's batch_size below micro_batch_size, which is no accumulation at all");
+  } else {
+    draft.assume("grad_accum", std::to_string(all / each), "batch_size / micro_batch_size");
+  }
+}
+
 void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.assume(fact::kLibrary, "transformers", "axolotl trains with its Trainer");
   read_keys(root, file, "", kTable, draft);
+  finish_dtypes(draft);
+  finish_adapter_kernels(draft);
   if (draft.is(fact::kLora, "on") && draft.has(fact::kBits)) draft.assume(fact::kNested, "on", "axolotl's default");
   if (draft.is(fact::kLora, "on")) {
     draft.assume("lora_rank", "8", "PEFT's default");
@@ -223,9 +287,15 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   }
   draft.assume("seq_len", "512", "axolotl's default");
   draft.assume("micro_batch", "1", "axolotl's default");
+  finish_batch(draft);
   draft.assume("grad_accum", "1", "axolotl's default");
   draft.assume("optimizer", "adamw:fused", "axolotl's default");
   draft.assume("checkpointing", "none", "axolotl's default");
+  // utils/__init__.py: set_pytorch_cuda_alloc_conf, called by its command line.
+  draft.assume("allocator", "expandable",
+               "axolotl sets expandable_segments:True unless PYTORCH_ALLOC_CONF is set; with torch before 2.9 also "
+               "roundup_power2_divisions:16, for which give --allocator "
+               "expandable_segments:True,roundup_power2_divisions:16");
 }
 
 constexpr ConfigTool kTool{"axolotl", "axolotl's configuration", score, read};

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "cli/configs/tools.h"
+#include "cli/configs/tools/deepspeed_blocks.h"
 #include "cli/configs/tools/shared.h"
 #include "job/fields/zero_text.h"
 
@@ -21,14 +22,6 @@ bool is_auto(const Setting& setting, Draft& draft) {
 template <const auto& Field>
 void read_batch(const Setting& setting, Draft& draft) {
   if (!is_auto(setting, draft)) read_count<Field>(setting, draft);
-}
-
-void read_what_is_on(const Setting& setting, Draft& draft) {
-  if (setting.is_off()) {
-    draft.not_modelled(setting, "on by default, and gradients lie, go or are checked otherwise without it");
-  } else {
-    draft.understand(setting, "on, as by default");
-  }
 }
 
 template <bool Bf16>
@@ -76,35 +69,6 @@ void read_stage(const Setting& setting, Draft& draft) {
   draft.set(fact::kZeroStage, fmt::to_string(setting.whole(0, 3)), setting);
 }
 
-template <bool Parameters>
-void read_offload(const Setting& setting, Draft& draft) {
-  const ConfigNode* device = find_in(*setting.node, "device");
-  if (device == nullptr) {
-    draft.ignore(setting, "no device is given");
-    return;
-  }
-  const Setting value{setting.file, setting.key + ".device", device};
-  if (value.is_off()) {
-    draft.understand(value, "nothing in host memory");
-  } else if (!value.is("cpu")) {
-    draft.not_modelled(value, "offload to another place than host memory");
-  } else if (Parameters || !draft.is("offload", "params")) {
-    draft.forget("offload");
-    draft.set("offload", Parameters ? "params" : "optimizer", value);
-  } else {
-    draft.understand(value, "with the parameters");
-  }
-}
-
-/// Host memory is counted as PyTorch's pool pins it, and recipes pin it.
-template <bool Parameters>
-void read_pinned_offload(const Setting& setting, Draft& draft) {
-  read_offload<Parameters>(setting, draft);
-  const ConfigNode* pinned = find_in(*setting.node, "pin_memory");
-  if (pinned == nullptr || !draft.has("offload")) return;
-  read_what_is_on({setting.file, setting.key + ".pin_memory", pinned}, draft);
-}
-
 /// A number of elements, as which DeepSpeed takes any; those beyond kMostZero3Size are no limit, and are that here.
 std::string size_of(const Setting& setting) {
   if (setting.is("auto")) return "auto";
@@ -144,15 +108,23 @@ void read_overlap(const Setting& setting, Draft& draft) {
   draft.set("overlap_comm", setting.flag() ? "on" : "off", setting);
 }
 
+constexpr std::string_view kNoMemory = "no memory depends on it",
+                           kZeroWithoutMemory =
+                               "cpu_offload_use_pin_memory legacy_stage1 pipeline_loading_checkpoint "
+                               "override_module_apply log_trace_cache_warnings enable_sanity_checks "
+                               "save_muon_momentum_buffer_in_memory";
+
 constexpr std::array kZeroKeys{
     KeyRow{"stage", read_stage},
-    KeyRow{"offload_optimizer", read_pinned_offload<false>},
-    KeyRow{"offload_param", read_pinned_offload<true>},
+    KeyRow{"offload_optimizer", read_deepspeed_offload<false>},
+    KeyRow{"offload_param", read_deepspeed_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
     KeyRow{"sub_group_size", read_size<kSubGroup>},
     KeyRow{"stage3_prefetch_bucket_size", read_size<kPrefetch>},
     KeyRow{"stage3_param_persistence_threshold", read_size<kPersistent>},
     KeyRow{"stage3_max_live_parameters", read_size<kLive>},
+    KeyRow{"prefetch_bucket_size", read_size<kPrefetch>},
+    KeyRow{"param_persistence_threshold", read_size<kPersistent>},
     KeyRow{"max_live_parameters", read_size<kLive>},
     KeyRow{"max_reuse_distance", read_size<kReuse>},
     KeyRow{"stage3_max_reuse_distance", read_size<kReuse>},
@@ -165,14 +137,15 @@ constexpr std::array kZeroOthers{
     UnmodelledKeys{"another way to send or to split than the usual one",
                    "round_robin_gradients zero_hpz_partition_size zero_quantized_weights zero_quantized_gradients "
                    "zero_quantized_nontrainable_weights mics_shard_size mics_hierarchical_params_gather zenflow "
-                   "stage3_module_granularity_threshold leaf_module",
+                   "stage3_module_granularity_threshold module_granularity_threshold leaf_module",
                    "1"},
     UnmodelledKeys{"another way to gather than the usual one",
                    "stage3_model_persistence_threshold model_persistence_threshold "
                    "stage3_use_all_reduce_for_fetch_params use_all_reduce_for_fetch_params stage3_allgather_sequential "
                    "allgather_sequential",
                    "false"},
-    UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16", "cpu_offload cpu_offload_params"},
+    UnmodelledKeys{"how DeepSpeed was told to offload before 0.3.16",
+                   "cpu_offload cpu_offload_params cpu_offload_param"},
     UnmodelledKeys{"weights of other partitions", "load_from_fp32_weights elastic_checkpoint", "true"},
 };
 constexpr std::array kZeroIgnored{
@@ -180,6 +153,7 @@ constexpr std::array kZeroIgnored{
                 "gather_16bit_weights_on_model_save stage3_gather_16bit_weights_on_model_save "
                 "stage3_gather_fp16_weights_on_model_save"},
     IgnoredKeys{"of ZeRO-1 and ZeRO-2 alone", "allgather_bucket_size"},
+    IgnoredKeys{kNoMemory, kZeroWithoutMemory},
     IgnoredKeys{"on, or decided by DeepSpeed, in the recipe as well",
                 "allgather_partitions ignore_unused_parameters use_multi_rank_bucket_allreduce"},
 };
@@ -187,8 +161,8 @@ constexpr KeyTable kZeroTable{"DeepSpeed's zero_optimization", kZeroKeys, kZeroO
 
 constexpr std::array kLowZeroKeys{
     KeyRow{"stage", read_stage},
-    KeyRow{"offload_optimizer", read_pinned_offload<false>},
-    KeyRow{"offload_param", read_offload<true>},
+    KeyRow{"offload_optimizer", read_deepspeed_offload<false>},
+    KeyRow{"offload_param", read_deepspeed_offload<true>},
     KeyRow{"reduce_bucket_size", read_reduce_bucket},
     KeyRow{"overlap_comm", read_overlap},
     KeyRow{"contiguous_gradients", read_what_is_on},
@@ -205,9 +179,12 @@ constexpr std::array kLowZeroOthers{
 constexpr std::array kLowZeroIgnored{
     IgnoredKeys{"of ZeRO-3 alone",
                 "stage3_* max_live_parameters max_reuse_distance sub_group_size memory_efficient_linear zero_hpz_* "
-                "zero_quantized_* mics_* gather_16bit_weights_on_model_save leaf_module"},
+                "zero_quantized_* mics_* gather_16bit_weights_on_model_save leaf_module prefetch_bucket_size "
+                "param_persistence_threshold model_persistence_threshold module_granularity_threshold "
+                "use_all_reduce_for_fetch_params allgather_sequential"},
     IgnoredKeys{"updated partitions are gathered in place, at once", "allgather_partitions allgather_bucket_size"},
     IgnoredKeys{"all parameters are used", "ignore_unused_parameters"},
+    IgnoredKeys{kNoMemory, kZeroWithoutMemory},
 };
 constexpr KeyTable kLowZeroTable{"DeepSpeed's zero_optimization", kLowZeroKeys, kLowZeroOthers, kLowZeroIgnored};
 
@@ -228,28 +205,9 @@ void read_zero(const Setting& setting, Draft& draft) {
   if (!IsLow) check_offloaded_alone(setting, draft);
 }
 
-/// The block is FusedAdam, or with offload DeepSpeedCPUAdam, of all weights in one group (runtime/engine.py:
-/// get_optimizer_configuration).
-void read_optimizer(const Setting& setting, Draft& draft) {
-  const ConfigNode* type = find_in(*setting.node, "type");
-  if (type == nullptr) {
-    draft.ignore(setting, "no type is given");
-    return;
-  }
-  const Setting value{setting.file, setting.key + ".type", type};
-  const ConfigNode* params = find_in(*setting.node, "params");
-  const auto has = [&](std::string_view key, bool is_on) {
-    const ConfigNode* node = params == nullptr ? nullptr : find_in(*params, key);
-    return node != nullptr && Setting{setting.file, setting.key, node}.is_off() != is_on;
-  };
-  const bool is_adamw = value.is("adamw") || value.is("adam");
-  if (!is_adamw || has("torch_adam", true) || has("fp32_optimizer_states", false)) {
-    draft.not_modelled(value,
-                       "another optimizer than DeepSpeed's AdamW with states in fp32; without the block it is "
-                       "the Trainer's optim");
-  } else {
-    draft.set(fact::kOwnOptimizer, "on", value, "--optimizer adamw:deepspeed");
-  }
+/// DeepSpeed clips unless it is 0, its default; what the Trainer fills in is its own max_grad_norm.
+void read_clipping(const Setting& setting, Draft& draft) {
+  if (!is_auto(setting, draft)) read_clipped_norm(setting, draft);
 }
 
 void read_if_enabled(const Setting& setting, Draft& draft) {
@@ -260,6 +218,10 @@ void read_if_enabled(const Setting& setting, Draft& draft) {
     draft.not_modelled(setting, "changes what is computed, or where it lies");
   }
 }
+
+constexpr std::array kTypesOthers{UnmodelledKeys{"gradients are kept in another dtype", "grad_accum_dtype"}};
+constexpr KeyTable kTypesTable{"DeepSpeed's data_types", {}, kTypesOthers, {}};
+void read_types(const Setting& setting, Draft& draft) { read_keys(setting, kTypesTable, draft); }
 
 void read_activation_checkpointing(const Setting& setting, Draft& draft) {
   for (const std::string_view key : {"partition_activations", "cpu_checkpointing", "contiguous_memory_optimization"}) {
@@ -281,12 +243,15 @@ constexpr std::array kKeys{
     KeyRow{"bfloat16", read_half<true>},
     KeyRow{"fp16", read_half<false>},
     KeyRow{"zero_optimization", read_zero<IsLow>},
-    KeyRow{"optimizer", read_optimizer},
+    KeyRow{"optimizer", read_deepspeed_optimizer},
+    KeyRow{"gradient_clipping", read_clipping},
     KeyRow{"activation_checkpointing", read_activation_checkpointing},
+    KeyRow{"data_types", read_types},
     KeyRow{"torch_autocast", read_if_enabled},
     KeyRow{"amp", read_if_enabled},
     KeyRow{"data_efficiency", read_if_enabled},
     KeyRow{"eigenvalue", read_if_enabled},
+    KeyRow{"curriculum_learning", read_if_enabled},
     KeyRow{"quantize_training", read_if_enabled},
     KeyRow{"compile", read_if_enabled},
     KeyRow{"progressive_layer_drop", read_if_enabled},
@@ -294,19 +259,22 @@ constexpr std::array kKeys{
 constexpr std::array kOthers{
     UnmodelledKeys{"gradients are sent in another dtype",
                    "communication_data_type seq_parallel_communication_data_type"},
-    UnmodelledKeys{"gradients are kept in another dtype", "data_types"},
     UnmodelledKeys{"only data parallelism is modelled", "tensor_parallel pipeline sequence_parallel_size", "1"},
-    UnmodelledKeys{"another way to train than the usual one", "sparse_attention compression_training sparse_gradients"},
+    UnmodelledKeys{"another way to train than the usual one",
+                   "sparse_attention compression_training sparse_gradients hybrid_engine graph_harvesting "
+                   "expert_parallel weight_quantization"},
 };
 constexpr std::array kIgnored{
-    IgnoredKeys{"gradients are clipped in an estimate", "gradient_clipping"},
-    IgnoredKeys{"no memory depends on it", "scheduler gradient_predivide_factor prescale_gradients seed"},
+    IgnoredKeys{"no memory depends on it",
+                "scheduler gradient_predivide_factor prescale_gradients seed "
+                "gradient_allreduce_op disable_python_gc vocabulary_size use_data_before_expert_parallel_ log_level"},
     IgnoredKeys{"what is printed and measured",
                 "steps_per_print wall_clock_breakdown dump_state flops_profiler tensorboard wandb csv_monitor comet "
                 "memory_breakdown comms_logger comms_config monitor_config autotuning elasticity"},
-    IgnoredKeys{"decides about loading and saving alone",
-                "checkpoint aio nebula zero_allow_untested_optimizer "
-                "zero_force_ds_cpu_optimizer disable_allgather dataloader_drop_last"},
+    IgnoredKeys{"decides about loading and saving alone", "checkpoint aio nebula dataloader_drop_last"},
+    IgnoredKeys{"whether an optimizer is refused that DeepSpeed doesn't have itself",
+                "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer"},
+    IgnoredKeys{"nothing reads it", "disable_allgather"},
 };
 template <bool IsLow>
 constexpr KeyTable kTable{"DeepSpeed", kKeys<IsLow>, kOthers, kIgnored};
@@ -340,7 +308,12 @@ void refuse_offload_without_states(const Setting& parameters, std::string_view s
 }
 
 void read_deepspeed_keys(const Setting& setting, Draft& draft) {
-  if (!draft.has(fact::kParallel)) draft.assume(fact::kParallel, "deepspeed", "by its configuration");
+  const ConfigNode* zero = find_in(*setting.node, "zero_optimization");
+  if (zero != nullptr) {
+    use_deepspeed({setting.file, "zero_optimization", zero}, draft);
+  } else {
+    draft.assume(fact::kParallel, "deepspeed", "by its configuration");
+  }
   read_keys(setting, is_low_stage(setting) ? kTable<true> : kTable<false>, draft);
   draft.assume(fact::kZeroStage, "0", "DeepSpeed's default");
 }

@@ -69,12 +69,16 @@ void read_offload(const Setting& setting, Draft& draft) {
 }
 
 void read_fsdp_checkpointing(const Setting& setting, Draft& draft) {
-  if (!setting.flag()) {
-    draft.understand(setting, "none by FSDP");
-  } else {
-    draft.forget("checkpointing");
-    draft.set("checkpointing", "full", setting);
-  }
+  const bool is_on = setting.flag();
+  draft.set(fact::kFsdpCheckpointing, is_on ? "on" : "off", setting, is_on ? "--checkpointing full" : "none by FSDP");
+}
+
+void read_efficient_loading(const Setting& setting, Draft& draft) {
+  draft.set(fact::kEfficientLoading, setting.flag() ? "on" : "off", setting, "in which order weights are loaded");
+}
+
+std::string path_of(const Setting& map, std::string_view key) {
+  return map.key.empty() ? std::string(key) : fmt::format("{}.{}", map.key, key);
 }
 
 constexpr std::string_view kOfFsdp1 = "a choice that FSDP1 alone has";
@@ -111,6 +115,7 @@ constexpr std::array kKeys{
     KeyRow{"offload_params", read_offload},
     KeyRow{"cpu_offload", read_offload},
     KeyRow{"activation_checkpointing", read_fsdp_checkpointing},
+    KeyRow{"cpu_ram_efficient_loading", read_efficient_loading},
     KeyRow{"backward_prefetch", read_backward_prefetch},
     KeyRow{"forward_prefetch", read_of_fsdp1<fact::kForwardPrefetch>},
     KeyRow{"use_orig_params", read_of_fsdp1<fact::kOriginalParameters>},
@@ -119,16 +124,19 @@ constexpr std::array kKeys{
 constexpr std::array kOthers{
     UnmodelledKeys{"modules that FSDP leaves whole", "ignored_modules ignored_parameters"},
     UnmodelledKeys{"a policy of dtypes of its own", "mixed_precision_policy"},
+    UnmodelledKeys{"activations in host memory", "activation_checkpointing_offload"},
     UnmodelledKeys{"PyTorch/XLA", "xla xla_fsdp_v2 xla_fsdp_grad_ckpt xla_fsdp_settings"},
     UnmodelledKeys{"parameters are made on the device", "param_init_fn"},
 };
 constexpr std::array kIgnored{
-    IgnoredKeys{"which layers, where a policy wraps layers", "transformer_layer_cls_to_wrap"},
+    IgnoredKeys{"which layers, where a policy wraps layers",
+                "transformer_layer_cls_to_wrap transformer_cls_names_to_wrap"},
     IgnoredKeys{"decides about loading and saving alone",
-                "state_dict_type cpu_ram_efficient_loading sync_module_states final_state_dict_type"},
+                "state_dict_type sync_module_states final_state_dict_type state_dict_config "
+                "optim_state_dict_config"},
     IgnoredKeys{"pinned or not, it is host memory", "cpu_offload_pin_memory"},
 };
-constexpr KeyTable kTable{"FSDP", kKeys, kOthers, kIgnored};
+constexpr KeyTable kTable{"FSDP", kKeys, kOthers, kIgnored, "fsdp_"};
 
 }  // namespace
 
@@ -139,12 +147,12 @@ void read_fsdp_version(const Setting& setting, Draft& draft) {
 void read_fsdp(const Setting& setting, int version, Draft& draft) {
   if (!setting.node->is_map()) setting.fail(fmt::format("{} is not a map", shown(*setting.node)));
   ConfigNode map = *setting.node;
-  for (std::string& key : map.keys) {
-    if (key.starts_with("fsdp_") && key != "fsdp_") key.erase(0, 5);
-  }
   // What is left empty, as generated files and unset variables have it, isn't given.
-  for (ConfigNode& item : map.items) {
-    if (item.kind == ConfigNode::Kind::text && item.text.empty()) item.kind = ConfigNode::Kind::null;
+  for (std::size_t i = 0; i < map.keys.size(); ++i) {
+    ConfigNode& item = map.items[i];
+    if (item.kind != ConfigNode::Kind::text || !item.text.empty()) continue;
+    draft.ignore({setting.file, path_of(setting, map.keys[i]), &item}, "left empty, as if it weren't there");
+    item.kind = ConfigNode::Kind::null;
   }
   read_keys({setting.file, setting.key, &map}, kTable, draft);
   // transformers/training_args.py: _process_fsdp_args, whose FSDP1 has other defaults than accelerate's launcher.

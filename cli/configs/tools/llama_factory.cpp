@@ -46,31 +46,28 @@ void read_pure(const Setting& setting, Draft& draft) {
     draft.understand(setting, "trained weights are converted to fp32");
   }
 }
+/// model/model_utils/checkpointing.py; on by default, and off with FSDP2.
+void read_reentrant(const Setting& setting, Draft& draft) {
+  draft.set(fact::kReentrant, setting.flag() ? "on" : "off", setting, "whether checkpoints re-enter autograd");
+}
 void read_packing(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
 
 constexpr std::array kKeys{
-    KeyRow{"model_name_or_path", read_model},
-    KeyRow{"stage", read_stage},
-    KeyRow{"finetuning_type", read_method},
-    KeyRow{"cutoff_len", read_count<kSeqLen>},
-    KeyRow{"lora_rank", read_count<kLoraRank>},
-    KeyRow{"lora_alpha", read_lora_alpha},
-    KeyRow{"lora_dropout", read_lora_dropout},
-    KeyRow{"lora_target", read_lora_targets},
-    KeyRow{"use_rslora", read_rslora},
-    KeyRow{"quantization_bit", read_bits},
-    KeyRow{"double_quantization", read_nested},
-    KeyRow{"pure_bf16", read_pure},
-    KeyRow{"flash_attn", read_hf_attention},
-    KeyRow{"disable_gradient_checkpointing", read_no_checkpointing},
-    KeyRow{"packing", read_packing},
+    KeyRow{"model_name_or_path", read_model},   KeyRow{"stage", read_stage},
+    KeyRow{"finetuning_type", read_method},     KeyRow{"cutoff_len", read_count<kSeqLen>},
+    KeyRow{"lora_rank", read_count<kLoraRank>}, KeyRow{"lora_alpha", read_lora_alpha},
+    KeyRow{"lora_dropout", read_lora_dropout},  KeyRow{"lora_target", read_lora_targets},
+    KeyRow{"use_rslora", read_rslora},          KeyRow{"quantization_bit", read_bits},
+    KeyRow{"double_quantization", read_nested}, KeyRow{"pure_bf16", read_pure},
+    KeyRow{"flash_attn", read_hf_attention},    KeyRow{"disable_gradient_checkpointing", read_no_checkpointing},
+    KeyRow{"use_reentrant_gc", read_reentrant}, KeyRow{"packing", read_packing},
     KeyRow{"neat_packing", read_packing},
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"Liger's kernels", "enable_liger_kernel"},
-    UnmodelledKeys{"kernels of its own", "use_unsloth use_unsloth_gc use_v1_kernels kernel_config"},
+    UnmodelledKeys{"kernels of its own", "use_unsloth use_unsloth_gc"},
     UnmodelledKeys{"an optimizer of its own", "use_galore use_apollo use_badam use_adam_mini use_muon"},
     UnmodelledKeys{"a way of fine-tuning without rules here",
                    "use_llama_pro mixture_of_depths shift_attn use_dora additional_target pissa_init "
@@ -84,7 +81,9 @@ constexpr std::array kOthers{
                    "use_mca use_hyper_parallel use_kt cp_size context_parallel_size tensor_model_parallel_size "
                    "pipeline_model_parallel_size expert_model_parallel_size",
                    "1"},
-    UnmodelledKeys{"another implementation of LLaMA-Factory", "dist_config model_class peft_config quant_config"},
+    UnmodelledKeys{"of LLaMA-Factory's second implementation (v1), which has batches and a loop of its own",
+                   "dist_config model_class peft_config quant_config micro_batch_size batching_strategy "
+                   "train_dataset mixed_precision init_config sample_backend kernel_config use_v1_kernels"},
 };
 constexpr std::array kIgnored{
     IgnoredKeys{
@@ -92,7 +91,7 @@ constexpr std::array kIgnored{
         "template dataset dataset_dir eval_dataset media_dir train_on_prompt mask_history streaming buffer_size "
         "mix_strategy interleave_probs overwrite_cache preprocessing_* max_samples tokenized_path val_size "
         "data_shared_file_system enable_thinking default_system tool_format ignore_pad_token_for_loss "
-        "train_dataset image_* video_* audio_* use_audio_in_video init_config sample_backend"},
+        "image_* video_* audio_* use_audio_in_video"},
     IgnoredKeys{"what the model is called, and how it is loaded",
                 "trust_remote_code adapter_name_or_path adapter_folder cache_dir model_revision use_fast_tokenizer "
                 "resize_vocab split_special_tokens add_tokens add_special_tokens hf_hub_token low_cpu_mem_usage "
@@ -100,8 +99,8 @@ constexpr std::array kIgnored{
     IgnoredKeys{"no memory depends on it",
                 "plot_loss pref_beta pref_loss early_stopping_steps disable_shuffling asft_alpha eaft_alpha "
                 "galore_* apollo_* badam_* fp8_* kt_* oft_* freeze_vision_tower freeze_multi_modal_projector "
-                "freeze_language_model compute_accuracy use_reentrant_gc moe_aux_loss_coef new_special_tokens_config "
-                "loraplus_lr_embedding max_new_tokens batching_strategy mixed_precision micro_batch_size"},
+                "freeze_language_model compute_accuracy moe_aux_loss_coef new_special_tokens_config "
+                "loraplus_lr_embedding max_new_tokens"},
     IgnoredKeys{"what is logged, and where the program runs",
                 "swanlab_* use_swanlab ray_* master_addr master_port enable_torch_profiler profiler_* export_* "
                 "vllm_* sglang_*"},
@@ -120,6 +119,7 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   read_arguments(root, file, kTable, draft);
   draft.assume(fact::kLora, "on", "LLaMA-Factory's default");
   draft.assume("checkpointing", "full", "LLaMA-Factory's default");
+  draft.assume(fact::kReentrant, "on", "LLaMA-Factory's default: use_reentrant_gc");
   draft.assume("seq_len", "2048", "LLaMA-Factory's default");
   draft.assume("micro_batch", "8", "the Trainer's default");
   draft.assume("grad_accum", "1", "the Trainer's default");

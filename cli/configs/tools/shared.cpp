@@ -1,6 +1,8 @@
 #include "cli/configs/tools/shared.h"
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -156,22 +158,17 @@ constexpr std::array kParallelOthers{
 };
 constexpr std::array kParallelIgnored{
     IgnoredKeys{"belongs to context or sequence parallelism", "cp_* sp_* tp_enable_async_tp"}};
-constexpr KeyTable kParallelTable{"parallelism_config", kParallelKeys, kParallelOthers, kParallelIgnored};
+constexpr KeyTable kParallelTable{"parallelism_config", kParallelKeys, kParallelOthers, kParallelIgnored,
+                                  "parallelism_config_"};
 
 }  // namespace
 
-/// A copy of `map` whose keys lack `prefix`.
-static ConfigNode without_prefix(const ConfigNode& map, std::string_view prefix) {
-  ConfigNode copy = map;
-  for (std::string& key : copy.keys) {
-    if (key.starts_with(prefix)) key.erase(0, prefix.size());
-  }
-  return copy;
-}
+void read_parallelism(const Setting& setting, Draft& draft) { read_keys(setting, kParallelTable, draft); }
 
-void read_parallelism(const Setting& setting, Draft& draft) {
-  const ConfigNode map = without_prefix(*setting.node, "parallelism_config_");
-  read_keys({setting.file, setting.key, &map}, kParallelTable, draft);
+void use_deepspeed(const Setting& by, Draft& draft) {
+  // Of accelerate's other kinds the Trainer makes DeepSpeed by itself; FSDP is a contradiction.
+  if (draft.is(fact::kParallel, "ddp") || draft.is(fact::kParallel, "none")) draft.forget(fact::kParallel);
+  draft.set(fact::kParallel, "deepspeed", by);
 }
 
 void read_deepspeed(const Setting& setting, Draft& draft) {
@@ -179,7 +176,7 @@ void read_deepspeed(const Setting& setting, Draft& draft) {
     draft.ignore(setting, "off");
     return;
   }
-  if (!draft.has(fact::kParallel)) draft.set(fact::kParallel, "deepspeed", setting);
+  use_deepspeed(setting, draft);
   if (setting.node->is_map()) {
     read_deepspeed_keys(setting, draft);
   } else {
@@ -187,8 +184,21 @@ void read_deepspeed(const Setting& setting, Draft& draft) {
   }
 }
 
+namespace {
+
+bool is_pattern(std::string_view name) {
+  return std::ranges::any_of(name,
+                             [](unsigned char c) { return std::isalnum(c) == 0 && c != '_' && c != '.' && c != '-'; });
+}
+
+}  // namespace
+
 void read_lora_targets(const Setting& setting, Draft& draft) {
   std::vector<std::string> names = setting.texts();
+  if (std::ranges::any_of(names, is_pattern)) {
+    return draft.not_modelled(setting,
+                              "a pattern over names; a list of names, such as [q_proj, v_proj], or all-linear is read");
+  }
   if (names.size() == 1 && (names.front() == "all-linear" || names.front() == "all")) names = {"all-linear"};
   draft.set("lora_targets", fmt::format("{}", fmt::join(names, ",")), setting,
             fmt::format("--lora-targets {}", fmt::join(names, ",")));
@@ -213,6 +223,24 @@ void read_load_in_8bit(const Setting& setting, Draft& draft) {
     draft.set(fact::kBits, "8", setting);
   } else {
     draft.understand(setting, "weights as they are");
+  }
+}
+
+void read_clipped_norm(const Setting& setting, Draft& draft) {
+  if (!setting.is_off() && !setting.node->is_null()) {
+    return draft.ignore(setting, "gradients are clipped in an estimate");
+  }
+  draft.understand(setting, "gradients aren't clipped: give --no-clip");
+  draft.note(fmt::format("gradients are clipped, which {} switches off: give --no-clip", setting.key));
+}
+
+void read_part(const Setting& setting, Draft& draft) { draft.understand(setting, "part of what is said of the whole"); }
+
+void read_determinism(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set("deterministic", "on", setting);
+  } else {
+    draft.understand(setting, "kernels as they come");
   }
 }
 

@@ -32,6 +32,8 @@ void read_parallelism(const Setting& setting, Draft& draft);
 void read_replicas(const Setting& setting, Draft& draft);
 void read_shards(const Setting& setting, Draft& draft);
 
+/// What trains with DeepSpeed; throws InputError with both places where a file says FSDP.
+void use_deepspeed(const Setting& by, Draft& draft);
 /// DeepSpeed's own configuration.
 void read_deepspeed_keys(const Setting& setting, Draft& draft);
 /// Parameters in host memory have no states there without `states`, the name of what offloads these; --offload params
@@ -56,6 +58,14 @@ void read_count(const Setting& setting, Draft& draft) {
 inline constexpr std::string_view kSeqLen = "seq_len", kMicroBatch = "micro_batch", kGradAccum = "grad_accum",
                                   kGlobalBatch = "global_batch", kLoraRank = "lora_rank",
                                   kRotaryPositions = "rotary_positions";
+
+/// max_grad_norm: above 0 is what an estimate has; without, --no-clip is to be given.
+void read_clipped_norm(const Setting& setting, Draft& draft);
+
+/// A part of a map of which what it is is said as a whole.
+void read_part(const Setting& setting, Draft& draft);
+/// Deterministic kernels.
+void read_determinism(const Setting& setting, Draft& draft);
 
 void read_model(const Setting& setting, Draft& draft);
 

@@ -11,15 +11,22 @@
 namespace vramfit {
 namespace {
 
+constexpr std::array kModelParts{KeyRow{"name", read_part}, KeyRow{"flavor", read_part}};
+constexpr std::array kModelOthers{
+    UnmodelledKeys{"linears of another kind, such as FP8", "converters"},
+    UnmodelledKeys{"norms of another kind", "norm_type", "rmsnorm"},
+};
+constexpr std::array kModelIgnored{
+    IgnoredKeys{"which tokenizer and weights, and what is printed",
+                "tokenizer_path tokenizer_flavor hf_assets_path print_after_conversion"}};
+constexpr KeyTable kModel{"torchtitan's [model]", kModelParts, kModelOthers, kModelIgnored};
+
 void read_titan_model(const Setting& setting, Draft& draft) {
   const auto value = [&](std::string_view key) {
     const ConfigNode* node = find_in(*setting.node, key);
     return node == nullptr ? std::string() : node->text;
   };
-  if (const ConfigNode* converters = find_in(*setting.node, "converters");
-      converters != nullptr && !converters->items.empty()) {
-    draft.not_modelled({setting.file, "model.converters", converters}, "linears of another kind, such as FP8");
-  }
+  read_keys(setting, kModel, draft);
   if (const TitanModel* known = titan_flavor(value("name"), value("flavor"))) {
     draft.set(fact::kModel, std::string(known->model), setting);
     return;
@@ -68,6 +75,15 @@ void read_offload(const Setting& setting, Draft& draft) {
   }
 }
 
+void read_reshard(const Setting& setting, Draft& draft) {
+  if (setting.is("default") || setting.is("always")) {
+    // Without a pipeline both reshard all but what FSDP2 keeps of its root, which is no unit here.
+    draft.set("reshard", setting.is("always") ? "always" : "default", setting);
+  } else {
+    draft.set("reshard", "never", setting);
+  }
+}
+
 constexpr std::array kTrainingKeys{
     KeyRow{"local_batch_size", read_count<kMicroBatch>},
     KeyRow{"batch_size", read_count<kMicroBatch>},
@@ -79,6 +95,8 @@ constexpr std::array kTrainingKeys{
     KeyRow{"enable_cpu_offload", read_offload},
     KeyRow{"data_parallel_replicate_degree", read_replicas},
     KeyRow{"data_parallel_shard_degree", read_shards},
+    KeyRow{"fsdp_reshard_after_forward", read_reshard},
+    KeyRow{"deterministic", read_determinism},
 };
 constexpr std::array kTrainingOthers{
     UnmodelledKeys{"torch.compile", "compile"},
@@ -86,18 +104,9 @@ constexpr std::array kTrainingOthers{
 };
 constexpr std::array kTrainingIgnored{
     IgnoredKeys{"no memory depends on it",
-                "max_norm steps dataset dataset_path gc_freq gc_debug warmup_steps seed deterministic dataloader "
-                "fsdp_reshard_after_forward enable_loss_parallel"}};
+                "max_norm steps dataset dataset_path gc_freq gc_debug warmup_steps seed dataloader "
+                "enable_loss_parallel"}};
 constexpr KeyTable kTraining{"torchtitan's [training]", kTrainingKeys, kTrainingOthers, kTrainingIgnored};
-
-void read_reshard(const Setting& setting, Draft& draft) {
-  if (setting.is("default") || setting.is("always")) {
-    // Without a pipeline both reshard all but what FSDP2 keeps of its root, which is no unit here.
-    draft.set("reshard", setting.is("always") ? "always" : "default", setting);
-  } else {
-    draft.set("reshard", "never", setting);
-  }
-}
 
 constexpr std::array kParallelKeys{
     KeyRow{"data_parallel_replicate_degree", read_replicas},
@@ -118,11 +127,23 @@ constexpr std::array kParallelIgnored{
                 "enable_sequence_parallel"}};
 constexpr KeyTable kParallel{"torchtitan's [parallelism]", kParallelKeys, kParallelOthers, kParallelIgnored};
 
+constexpr std::array kCheckpointingParts{KeyRow{"mode", read_part}, KeyRow{"selective_ac_option", read_part},
+                                         KeyRow{"memory_budget", read_part}};
+constexpr std::array kCheckpointingOthers{
+    UnmodelledKeys{"other products that a selective policy recomputes", "per_op_sac_force_recompute_mm_shapes_by_fqns"},
+    UnmodelledKeys{"a recomputation that ends early", "early_stop"},
+};
+constexpr std::array kCheckpointingIgnored{IgnoredKeys{
+    "no memory of the GPU depends on it", "preserve_rng_state determinism_check debug visualize_memory_budget_pareto"}};
+constexpr KeyTable kCheckpointing{"torchtitan's [activation_checkpoint]", kCheckpointingParts, kCheckpointingOthers,
+                                  kCheckpointingIgnored};
+
 void read_checkpointing_section(const Setting& setting, Draft& draft) {
   const auto part = [&](std::string_view key) {
     return Setting{setting.file, fmt::format("{}.{}", setting.key, key), find_in(*setting.node, key)};
   };
   const Setting mode = part("mode"), option = part("selective_ac_option"), budget = part("memory_budget");
+  read_keys(setting, kCheckpointing, draft);
   if (mode.node == nullptr) return;
   if (mode.is("none") || mode.is("full")) {
     draft.set("checkpointing", mode.is("full") ? "full" : "none", mode);
@@ -140,12 +161,18 @@ void read_checkpointing_section(const Setting& setting, Draft& draft) {
   }
 }
 
+constexpr std::array kOptimizerParts{KeyRow{"name", read_part}, KeyRow{"implementation", read_part},
+                                     KeyRow{"fused", read_part}, KeyRow{"early_step_in_backward", read_part}};
+constexpr std::array kOptimizerIgnored{IgnoredKeys{"no memory depends on it", "lr eps beta1 beta2 weight_decay"}};
+constexpr KeyTable kOptimizer{"torchtitan's [optimizer]", kOptimizerParts, {}, kOptimizerIgnored};
+
 void read_optimizer(const Setting& setting, Draft& draft) {
   const auto part = [&](std::string_view key) {
     return Setting{setting.file, fmt::format("{}.{}", setting.key, key), find_in(*setting.node, key)};
   };
   const Setting name = part("name"), implementation = part("implementation"), early = part("early_step_in_backward"),
                 fused = part("fused");
+  read_keys(setting, kOptimizer, draft);
   if (early.node != nullptr && early.flag()) draft.set("optimizer_in_backward", "on", early);
   if (name.node != nullptr && !name.is("adamw")) {
     draft.not_modelled(name, "an optimizer without rules here");
@@ -166,6 +193,12 @@ void read_compile(const Setting& setting, Draft& draft) {
   }
 }
 
+constexpr std::array kDebugKeys{KeyRow{"deterministic", read_determinism}};
+constexpr std::array kDebugIgnored{IgnoredKeys{"no memory of a step depends on it",
+                                               "seed deterministic_warn_only print_config save_config_file "
+                                               "enable_structured_logging moe_force_load_balance"}};
+constexpr KeyTable kDebug{"torchtitan's [debug]", kDebugKeys, {}, kDebugIgnored};
+void read_debug(const Setting& setting, Draft& draft) { read_keys(setting, kDebug, draft); }
 void read_training(const Setting& setting, Draft& draft) { read_keys(setting, kTraining, draft); }
 void read_parallel(const Setting& setting, Draft& draft) { read_keys(setting, kParallel, draft); }
 
@@ -173,13 +206,14 @@ constexpr std::array kKeys{
     KeyRow{"model", read_titan_model},    KeyRow{"training", read_training},
     KeyRow{"parallelism", read_parallel}, KeyRow{"activation_checkpoint", read_checkpointing_section},
     KeyRow{"optimizer", read_optimizer},  KeyRow{"compile", read_compile},
+    KeyRow{"debug", read_debug},
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"replicas that may fail", "fault_tolerance"},
 };
 constexpr std::array kIgnored{
     IgnoredKeys{"no memory of a step depends on it",
-                "job profiling metrics lr_scheduler checkpoint comm memory_estimation validation debug logging "
+                "job profiling metrics lr_scheduler checkpoint comm memory_estimation validation logging "
                 "dataset"},
     IgnoredKeys{"belongs to the converters that aren't named", "float8 mx quantize experimental"},
 };

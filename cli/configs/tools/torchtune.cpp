@@ -28,14 +28,35 @@ void read_dtype(const Setting& setting, Draft& draft) {
   }
 }
 
+constexpr std::array kTokenizerKeys{KeyRow{"max_seq_len", read_count<kSeqLen>}};
+constexpr std::array kTokenizerIgnored{
+    IgnoredKeys{"which tokenizer",
+                "_component_ path merges_file special_tokens_path prompt_template vocab_path "
+                "truncation_type"}};
+constexpr KeyTable kTokenizerTable{"torchtune's tokenizer", kTokenizerKeys, {}, kTokenizerIgnored};
+
 void read_tokenizer(const Setting& setting, Draft& draft) {
   const ConfigNode* length = find_in(*setting.node, "max_seq_len");
   if (length == nullptr || length->is_null()) {
     draft.ignore(setting, "has no max_seq_len; give --seq-len");
   } else {
-    read_count<kSeqLen>({setting.file, setting.key + ".max_seq_len", length}, draft);
+    read_keys(setting, kTokenizerTable, draft);
   }
 }
+
+constexpr std::array kOptimizerParts{KeyRow{"_component_", read_part}, KeyRow{"fused", read_part}};
+constexpr std::array kOptimizerOthers{
+    UnmodelledKeys{"a third average, or another update", "amsgrad capturable differentiable percentile_clipping"},
+    UnmodelledKeys{"states or pages of another kind than the name's", "optim_bits is_paged min_8bit_size"},
+    UnmodelledKeys{"weights that are updated one by one", "foreach", "true"},
+};
+constexpr std::array kOptimizerIgnored{
+    IgnoredKeys{"no memory depends on it", "lr betas eps weight_decay maximize block_wise"}};
+constexpr KeyTable kOptimizerTable{"torchtune's optimizer", kOptimizerParts, kOptimizerOthers, kOptimizerIgnored};
+
+constexpr std::array kLossParts{KeyRow{"_component_", read_part}, KeyRow{"num_output_chunks", read_part}};
+constexpr std::array kLossIgnored{IgnoredKeys{"no memory depends on it", "ignore_index"}};
+constexpr KeyTable kLossTable{"torchtune's loss", kLossParts, {}, kLossIgnored};
 
 void read_optimizer(const Setting& setting, Draft& draft) {
   const ConfigNode* name = find_in(*setting.node, "_component_");
@@ -57,6 +78,7 @@ void read_optimizer(const Setting& setting, Draft& draft) {
     draft.not_modelled(setting, fmt::format("{}, an optimizer without rules here", full.empty() ? "none" : full));
   } else {
     draft.set("optimizer", std::string(is_fused ? found->fused : found->plain), setting);
+    read_keys(setting, kOptimizerTable, draft);
   }
 }
 
@@ -71,8 +93,10 @@ void read_loss(const Setting& setting, Draft& draft) {
     const std::int64_t count =
         chunks == nullptr ? 8 : Setting{setting.file, setting.key + ".num_output_chunks", chunks}.whole(1, 4096);
     draft.set("loss", fmt::format("chunked:{}", count), setting);
+    read_keys(setting, kLossTable, draft);
   } else if (name == "CrossEntropyLoss") {
     draft.set("loss", "full", setting);
+    read_keys(setting, kLossTable, draft);
   } else {
     draft.not_modelled(setting, fmt::format("{}, a loss without rules here", name));
   }
@@ -203,9 +227,10 @@ void resolve(ConfigNode& node, const ConfigNode& root) {
   if (node.kind != ConfigNode::Kind::text || !node.text.starts_with("${") || !node.text.ends_with('}')) return;
   const ConfigNode* target = find_path(root, node.text.substr(2, node.text.size() - 3));
   if (target == nullptr || !target->is_scalar() || target->text.find("${") != std::string::npos) return;
-  const int line = node.line;
+  const int line = node.line, number = node.number;
   node = *target;
   node.line = line;
+  node.number = number;
 }
 
 void read(const ConfigNode& root, const std::string& file, Draft& draft) {

@@ -61,17 +61,22 @@ void read_lora(const Setting& model, bool is_of_qlora, Draft& draft) {
   if (const ConfigNode* dropout = given("lora_dropout")) {
     read_lora_dropout({model.file, model.key + ".lora_dropout", dropout}, draft);
   }
-  for (const std::string_view key : {"apply_lora_to_output", "use_dora"}) {
-    const ConfigNode* value = given(key);
-    const Setting setting{model.file, fmt::format("{}.{}", model.key, key), value};
-    if (value == nullptr || value->is_null() || !setting.flag()) continue;
-    if (key == "use_dora") {
-      draft.set("dora", "on", setting);
-    } else {
-      draft.not_modelled(setting, "an adapter of the output layer");
-    }
+  if (const ConfigNode* magnitudes = given("use_dora"); magnitudes != nullptr) {
+    const Setting setting{model.file, model.key + ".use_dora", magnitudes};
+    if (setting.flag()) draft.set("dora", "on", setting);
   }
 }
+
+constexpr std::array kBuilderParts{
+    KeyRow{"_component_", read_part},   KeyRow{"lora_attn_modules", read_part}, KeyRow{"apply_lora_to_mlp", read_part},
+    KeyRow{"quantize_base", read_part}, KeyRow{"lora_rank", read_part},         KeyRow{"lora_alpha", read_part},
+    KeyRow{"lora_dropout", read_part},  KeyRow{"use_dora", read_part},          KeyRow{"max_seq_len", read_part},
+};
+constexpr std::array kBuilderOthers{
+    UnmodelledKeys{"an adapter of the output layer", "apply_lora_to_output"},
+    UnmodelledKeys{"another way to quantize", "quantization_kwargs scaler_block_size block_size"},
+};
+constexpr KeyTable kBuilderTable{"torchtune's builders", kBuilderParts, kBuilderOthers, {}};
 
 }  // namespace
 
@@ -103,6 +108,7 @@ void read_torchtune_model(const Setting& setting, Draft& draft) {
     read_count<kRotaryPositions>({setting.file, setting.key + ".max_seq_len", positions}, draft);
   }
   if (is_lora) read_lora(setting, is_quantized, draft);
+  read_keys(setting, kBuilderTable, draft);
 }
 
 }  // namespace vramfit

@@ -51,7 +51,7 @@ void assume_trl(Draft& draft, bool has_task_type) {
   if (draft.is(fact::kLibrary, "trl-grpo")) {
     draft.assume("seq_len", "513", "TRL's default of completions, behind a prompt of one token");
   }
-  draft.assume("seq_len", "1024", "TRL's default");
+  if (!draft.has(fact::kAnyLength)) draft.assume("seq_len", "1024", "TRL's default");
   if (!draft.is(fact::kLora, "on")) return;
   if (draft.is(fact::kLibrary, "trl-reward") && !has_task_type) {
     draft.not_modelled("lora_task_type CAUSAL_LM, TRL's default, of a reward model (SEQ_CLS is)");

@@ -1,4 +1,5 @@
 // transformers 5.23, training_args.py, class TrainingArguments; names that 4.57 had, too.
+#include <algorithm>
 #include <array>
 
 #include "cli/configs/tools/shared.h"
@@ -38,6 +39,37 @@ void read_fsdp_config(const Setting& setting, Draft& draft) {
   }
 }
 
+/// What DistributedDataParallel is made with, which other ways to train don't read (trainer.py:
+/// _build_accelerator_args).
+void read_ddp(const Setting& setting, Draft& draft) {
+  if (setting.key == "ddp_find_unused_parameters") {
+    draft.set(fact::kFindsUnused, setting.flag() ? "on" : "off", setting, "for DDP alone");
+    return;
+  }
+  constexpr std::string_view kUsualBucket = "25";
+  const bool is_usual = setting.key == "ddp_bucket_cap_mb"       ? setting.is(kUsualBucket)
+                        : setting.key == "ddp_broadcast_buffers" ? setting.flag()
+                                                                 : !setting.flag();
+  if (is_usual) {
+    draft.understand(setting, "what DDP has by default");
+  } else {
+    draft.set(fact::kOtherDdp, "on", setting, "for DDP alone");
+  }
+}
+
+constexpr std::array kAcceleratorOthers{
+    UnmodelledKeys{"micro-batches are added up otherwise", "gradient_accumulation_kwargs"}};
+constexpr std::array kAcceleratorIgnored{
+    IgnoredKeys{"how data are read; every row is taken as full",
+                "split_batches dispatch_batches even_batches use_seedable_sampler non_blocking data_seed "
+                "use_configured_state"}};
+constexpr KeyTable kAcceleratorTable{"accelerator_config", {}, kAcceleratorOthers, kAcceleratorIgnored};
+
+void read_accelerator(const Setting& setting, Draft& draft) {
+  if (setting.node->is_map()) return read_keys(setting, kAcceleratorTable, draft);
+  draft.not_modelled(setting, "a file, or a text, of settings of accelerate's that isn't read");
+}
+
 void read_tf32(const Setting& setting, Draft& draft) { draft.ignore(setting, "no memory depends on it"); }
 
 constexpr std::array kKeys{
@@ -56,10 +88,17 @@ constexpr std::array kKeys{
     KeyRow{"fsdp_config", read_fsdp_config},
     KeyRow{"deepspeed", read_deepspeed},
     KeyRow{"parallelism_config", read_parallelism},
+    KeyRow{"accelerator_config", read_accelerator},
     KeyRow{"tf32", read_tf32},
+    KeyRow{"full_determinism", read_determinism},
+    KeyRow{"max_grad_norm", read_clipped_norm, true},
+    KeyRow{"ddp_find_unused_parameters", read_ddp},
+    KeyRow{"ddp_bucket_cap_mb", read_ddp},
+    KeyRow{"ddp_broadcast_buffers", read_ddp},
+    KeyRow{"ddp_static_graph", read_ddp},
 };
 constexpr std::array kOthers{
-    UnmodelledKeys{"torch.compile", "torch_compile torchdynamo"},
+    UnmodelledKeys{"torch.compile", "torch_compile torchdynamo torch_compile_backend torch_compile_mode"},
     UnmodelledKeys{"Liger's kernels", "use_liger_kernel"},
     UnmodelledKeys{"noise on the embeddings, in fp32", "neftune_noise_alpha"},
     UnmodelledKeys{"the allocator's cache is emptied now and then", "torch_empty_cache_steps"},
@@ -72,12 +111,11 @@ constexpr std::array kOthers{
     UnmodelledKeys{"apex instead of autocast", "half_precision_backend", "auto"},
 };
 constexpr std::array kIgnored{
-    IgnoredKeys{"gradients are clipped in an estimate", "max_grad_norm"},
     IgnoredKeys{"no memory depends on it",
                 "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_type "
                 "lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 "
-                "adam_epsilon average_tokens_across_devices seed data_seed full_determinism fp16_opt_level "
-                "torch_compile_backend torch_compile_mode liger_kernel_config"},
+                "adam_epsilon average_tokens_across_devices seed data_seed fp16_opt_level "
+                "liger_kernel_config"},
     IgnoredKeys{"what is logged, and where",
                 "logging_* log_level log_level_replica log_on_each_node disable_tqdm report_to run_name project "
                 "trackio_space_id trackio_* include_num_input_tokens_seen include_tokens_per_second "
@@ -91,8 +129,8 @@ constexpr std::array kIgnored{
                 "greater_is_better resume_from_checkpoint ignore_data_skip restore_callback_states_from_checkpoint"},
     IgnoredKeys{"how data are read; every row is taken as full",
                 "dataloader_* remove_unused_columns label_names train_sampling_strategy length_column_name "
-                "group_by_length past_index accelerator_config"},
-    IgnoredKeys{"belongs to DDP, for which there are no rules", "ddp_* local_rank"},
+                "group_by_length past_index"},
+    IgnoredKeys{"how processes find each other, and how long they wait", "ddp_backend ddp_timeout* local_rank"},
     IgnoredKeys{"what the script does", "do_train do_eval do_predict"},
     IgnoredKeys{"belongs to the fsdp that isn't given", "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap"},
 };

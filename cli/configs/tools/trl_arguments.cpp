@@ -22,8 +22,12 @@ void read_rslora(const Setting& setting, Draft& draft) {
 void read_nested(const Setting& setting, Draft& draft) {
   draft.set(fact::kNested, setting.flag() ? "on" : "off", setting);
 }
-/// max_length: null is no limit, and is as if it weren't there.
-void read_length(const Setting& setting, Draft& draft) { read_count<kSeqLen>(setting, draft); }
+/// null is no limit (trl 1.16, sft_trainer.py: prepare_dataset), so that rows are as long as the data have them.
+void read_length(const Setting& setting, Draft& draft) {
+  if (!setting.node->is_null()) return read_count<kSeqLen>(setting, draft);
+  draft.understand(setting, "rows of any length: give the longest as --seq-len");
+  draft.derive(fact::kAnyLength, "on");
+}
 
 constexpr std::string_view kDpoAlone =
     "a trainer of preferences has it; DPOTrainer's is \"trl dpo\", --stack trl-dpo, or a file with f_divergence_type: "
@@ -127,7 +131,7 @@ void read_centring(const Setting& setting, Draft& draft) {
 }
 
 /// The program's own reader has said what it is.
-void read_program(const Setting& /*setting*/, Draft& /*draft*/) {}
+void read_program(const Setting& setting, Draft& draft) { draft.pass_over(setting); }
 
 /// Codes are as large in any dtype; FSDP2 shards those in that of products.
 void read_storage_of_codes(const Setting& setting, Draft& draft) {
@@ -147,7 +151,7 @@ constexpr std::array kKeys{
     KeyRow{"torch_dtype", read_weights_dtype},
     KeyRow{"model_init_kwargs", read_init_options},
     KeyRow{"attn_implementation", read_hf_attention},
-    KeyRow{"max_length", read_length},
+    KeyRow{"max_length", read_length, true},
     KeyRow{"max_seq_length", read_length},
     KeyRow{"block_size", read_length},
     KeyRow{"loss_type", read_loss_type},

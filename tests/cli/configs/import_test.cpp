@@ -239,8 +239,10 @@ TEST_CASE("DeepSpeed's own AdamW comes before the Trainer's optimizer, and its o
       CAPTURE(type);
       CHECK(value_of(imported(stage, type, ""), "optimizer") == "adamw:deepspeed");
       CHECK(imported(stage, type, R"(, "torch_adam": false)").unmodelled.empty());
-      for (const char* more : {R"(, "torch_adam": true)", R"(, "fp32_optimizer_states": false)"}) {
-        CHECK(says(imported(stage, type, more).unmodelled, "optimizer.type", "another optimizer than DeepSpeed's"));
+      for (const auto& [key, value] : {std::pair{"torch_adam", "true"}, {"fp32_optimizer_states", "false"}}) {
+        const std::string more = std::string(", \"") + key + "\": " + value;
+        CHECK(says(imported(stage, type, more).unmodelled, std::string("optimizer.params.") + key,
+                   "another optimizer than DeepSpeed's"));
       }
     }
     CHECK(says(imported(stage, "Lamb", "").unmodelled, "optimizer.type", "another optimizer than DeepSpeed's AdamW"));

@@ -1,0 +1,201 @@
+// What keys of files mean where a glance would take them for something else, and that none is dropped in silence.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "cli/configs/import.h"
+#include "tests/support/temporary_directory.h"
+
+namespace vramfit {
+namespace {
+
+using testing::TemporaryDirectory;
+
+std::string value_of(const ImportedJob& job, std::string_view field) {
+  const auto found = std::ranges::find_if(job.fields, [&](const auto& each) { return each.first == field; });
+  return found == job.fields.end() ? "" : found->second;
+}
+
+bool says(const std::vector<Finding>& findings, std::string_view key, std::string_view text) {
+  return std::ranges::any_of(findings, [&](const Finding& finding) {
+    return finding.key == key && finding.says.find(text) != std::string::npos;
+  });
+}
+
+ImportedJob imported(const std::string& name, const std::string& text) {
+  const TemporaryDirectory place;
+  return import_configs({place.write(name, text)});
+}
+
+const std::string kTrainer = "output_dir: out\nper_device_train_batch_size: 2\nbf16: true\n";
+const std::string kAxolotl = "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 2\n";
+const std::string kSft = "model_name_or_path: org/model\ndataset_name: d\noutput_dir: o\npacking: false\n";
+
+}  // namespace
+
+TEST_CASE("what DeepSpeed offloads a part of is not modelled, and each key of the block is spoken of") {
+  const auto offloads = [&](const std::string& more) {
+    return imported("ds.json",
+                    R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu")" + more + "}}}");
+  };
+  const std::string block = "zero_optimization.offload_optimizer.";
+  CHECK(says(offloads(R"(, "ratio": 0.3)").unmodelled, block + "ratio", "stay on the GPU"));
+  CHECK(offloads(R"(, "ratio": 1.0)").unmodelled.empty());
+  CHECK(says(offloads(R"(, "super_offload": true)").unmodelled, block + "super_offload", "another optimizer"));
+  for (const char* const key : {"nvme_path", "buffer_count", "pipeline_read", "pipeline_write", "fast_init"}) {
+    CAPTURE(key);
+    CHECK(says(offloads(std::string(", \"") + key + "\": 1").ignored, block + key, "offload to disk alone"));
+  }
+  CHECK(says(offloads(R"(, "unheard_of": 1)").ignored, block + "unheard_of", "knows of no such key"));
+}
+
+TEST_CASE("a value that no reader looked at is listed, however deep it lies") {
+  const ImportedJob job = imported("sft.yaml", kSft +
+                                                   "parallelism_config:\n  dp_shard_size: 2\n  more: {inner: 3}\n"
+                                                   "model_init_kwargs: {dtype: bfloat16, unheard_of: 1}\n");
+  CHECK(says(job.ignored, "parallelism_config.more", "knows of no such key"));
+  CHECK(says(job.ignored, "model_init_kwargs.unheard_of", "knows of no such key"));
+  const ImportedJob tune = imported("tune.yaml",
+                                    "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\n"
+                                    "optimizer: {_component_: torch.optim.AdamW, fused: true, lr: 1, amsgrad: true}\n"
+                                    "loss: {_component_: torchtune.modules.loss.CEWithChunkedOutputLoss, odd: 1}\n");
+  CHECK(says(tune.unmodelled, "optimizer.amsgrad", "a third average"));
+  CHECK(says(tune.ignored, "optimizer.lr", "no memory depends on it"));
+  CHECK(says(tune.ignored, "loss.odd", "knows of no such key"));
+}
+
+TEST_CASE("DeepSpeed's sizes are read by both of their names") {
+  const ImportedJob job = imported(
+      "ds.json", R"({"zero_optimization": {"stage": 3, "prefetch_bucket_size": 7, "param_persistence_threshold": 0}})");
+  CHECK(value_of(job, "zero3_sizes") == "prefetch_bucket_size=7,param_persistence_threshold=0");
+}
+
+TEST_CASE("axolotl's files without a word of it train in bf16, with expandable segments") {
+  const ImportedJob job = imported("a.yaml", kAxolotl);
+  CHECK(value_of(job, "precision") == "bf16-mixed");
+  CHECK(value_of(job, "storage_dtype") == "bf16");
+  CHECK(value_of(job, "allocator") == "expandable");
+  CHECK(says(job.assumed, "allocator", "roundup_power2_divisions:16"));
+  CHECK(imported("a.yaml", kAxolotl + "bf16: auto\n").fields == job.fields);
+  CHECK(value_of(imported("a.yaml", kAxolotl + "bf16: false\n"), "precision") == "fp32");
+  CHECK(value_of(imported("a.yaml", kAxolotl + "bf16: false\nbfloat16: true\n"), "precision") == "bf16-pure");
+  CHECK(says(imported("a.yaml", kAxolotl + "bf16: auto\nfp16: true\n").unmodelled, "", "weights in fp16"));
+}
+
+TEST_CASE("axolotl's kernels of adapters are on unless a key or a limit of theirs says otherwise") {
+  const std::string lora = kAxolotl + "adapter: lora\nlora_target_linear: true\n";
+  CHECK(says(imported("a.yaml", lora).unmodelled, "", "lora_mlp_kernel: false"));
+  CHECK(imported("a.yaml", lora + "lora_mlp_kernel: false\n").unmodelled.empty());
+  CHECK(imported("a.yaml", lora + "load_in_8bit: true\n").unmodelled.empty());
+  CHECK(imported("a.yaml", lora + "trust_remote_code: true\n").unmodelled.empty());
+  CHECK(says(imported("a.yaml", lora + "lora_o_kernel: true\n").unmodelled, "lora_o_kernel", "a kernel of its own"));
+  CHECK(imported("a.yaml", kAxolotl).unmodelled.empty());
+}
+
+TEST_CASE("axolotl's batch_size is that of a GPU's step") {
+  CHECK(value_of(imported("a.yaml", kAxolotl + "batch_size: 16\n"), "grad_accum") == "8");
+  CHECK(value_of(imported("a.yaml", kAxolotl + "batch_size: 16\n"), "global_batch").empty());
+  CHECK(says(imported("a.yaml", kAxolotl + "batch_size: 16\ngradient_accumulation_steps: 2\n").unmodelled, "",
+             "not both"));
+}
+
+TEST_CASE("rows without a limit have no length of TRL's") {
+  const ImportedJob job = imported("sft.yaml", kSft + "max_length: null\n");
+  CHECK(value_of(job, "seq_len").empty());
+  CHECK(says(job.understood, "max_length", "--seq-len"));
+  CHECK(value_of(imported("sft.yaml", kSft), "seq_len") == "1024");
+}
+
+TEST_CASE("what the Trainer and FSDP both checkpoint is refused with both places, as the Trainer does") {
+  const TemporaryDirectory place;
+  const std::string fsdp = place.write("fsdp.yaml",
+                                       "distributed_type: FSDP\nfsdp_config: {fsdp_version: 2, "
+                                       "fsdp_activation_checkpointing: true,\n"
+                                       "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP}\n");
+  const std::string both = place.write("both.yaml", kTrainer + "gradient_checkpointing: true\n");
+  const std::string off = place.write("off.yaml", kTrainer + "gradient_checkpointing: false\n");
+  const std::string sft = place.write("sft.yaml", kSft);
+  for (const auto& files : {std::vector{fsdp, both}, std::vector{both, fsdp}}) {
+    CHECK_THROWS_WITH_AS(import_configs(files), doctest::Contains("fsdp_config.fsdp_activation_checkpointing"),
+                         InputError);
+    CHECK_THROWS_WITH_AS(import_configs(files), doctest::Contains("both.yaml:4: gradient_checkpointing"), InputError);
+  }
+  CHECK_THROWS_WITH_AS(import_configs({fsdp, sft}), doctest::Contains("TRL's default"), InputError);
+  for (const auto& files : {std::vector{fsdp, off}, std::vector{off, fsdp}}) {
+    CHECK(value_of(import_configs(files), "checkpointing") == "full");
+  }
+}
+
+TEST_CASE("arguments that switch something on by themselves, or off, are read as that") {
+  CHECK(says(imported("t.yaml", kTrainer + "torch_compile_mode: default\n").unmodelled, "torch_compile_mode",
+             "torch.compile"));
+  CHECK(value_of(imported("t.yaml", kTrainer + "full_determinism: true\n"), "deterministic") == "on");
+  for (const char* const none : {"0", "0.0", "null"}) {
+    CAPTURE(none);
+    const ImportedJob job = imported("t.yaml", kTrainer + "max_grad_norm: " + none + "\n");
+    CHECK(says(job.understood, "max_grad_norm", "--no-clip"));
+    CHECK(says(job.assumed, "", "--no-clip"));
+  }
+  CHECK(says(imported("ds.json", R"({"zero_optimization": {"stage": 2}, "gradient_clipping": 0})").understood,
+             "gradient_clipping", "--no-clip"));
+}
+
+TEST_CASE("what only DDP reads is not modelled where it is another DDP, and where DDP is what trains") {
+  const auto says_ddp = [](const ImportedJob& job) { return says(job.unmodelled, "", "another DDP"); };
+  CHECK(says_ddp(imported("t.yaml", kTrainer + "ddp_bucket_cap_mb: 200\n")));
+  CHECK(!says_ddp(imported("t.yaml", kTrainer + "ddp_bucket_cap_mb: 25\n")));
+  CHECK(says_ddp(imported("t.yaml", kTrainer + "ddp_find_unused_parameters: false\n")));
+  CHECK(!says_ddp(imported("t.yaml", kTrainer + "ddp_find_unused_parameters: false\ngradient_checkpointing: true\n")));
+  CHECK(!says_ddp(imported("t.yaml", kTrainer + "ddp_bucket_cap_mb: 200\nfsdp: true\n")));
+}
+
+TEST_CASE("LLaMA-Factory's checkpoints re-enter autograd unless its key or FSDP2 says otherwise") {
+  const std::string full = "model_name_or_path: org/model\nstage: sft\nfinetuning_type: full\ncutoff_len: 512\n";
+  CHECK(says(imported("l.yaml", full).unmodelled, "", "use_reentrant_gc: false"));
+  CHECK(says(imported("l.yaml", full + "use_reentrant_gc: true\n").unmodelled, "", "l.yaml:5: use_reentrant_gc"));
+  CHECK(imported("l.yaml", full + "use_reentrant_gc: false\n").unmodelled.empty());
+  CHECK(imported("l.yaml", full + "disable_gradient_checkpointing: true\n").unmodelled.empty());
+  CHECK(imported("l.yaml", full + "fsdp: full_shard\n").unmodelled.empty());
+}
+
+TEST_CASE("a pattern over names of modules is named with its line") {
+  const ImportedJob job = imported("sft.yaml", kSft + "use_peft: true\nlora_target_modules: '.*\\.(q_proj|v_proj)'\n");
+  CHECK(says(job.unmodelled, "lora_target_modules", "a list of names"));
+  CHECK(value_of(imported("sft.yaml", kSft + "use_peft: true\nlora_target_modules: [q_proj, v_proj]\n"),
+                 "lora_targets") == "q_proj,v_proj");
+}
+
+TEST_CASE("FSDP of one file and DeepSpeed of another are refused with both places, other kinds become DeepSpeed") {
+  const TemporaryDirectory place;
+  const std::string launcher = "num_processes: 2\ndistributed_type: ";
+  const std::string fsdp = place.write("fsdp.yaml", launcher + "FSDP\n"),
+                    ddp = place.write("ddp.yaml", launcher + "MULTI_GPU\n");
+  const std::string zero = place.write("ds.json", R"({"zero_optimization": {"stage": 2}})");
+  const std::string trainer = place.write("train.yaml", kTrainer + "deepspeed: ds.json\n");
+  for (const auto& files :
+       {std::vector{fsdp, trainer}, std::vector{trainer, fsdp}, std::vector{fsdp, zero}, std::vector{zero, fsdp}}) {
+    CHECK_THROWS_WITH_AS(import_configs(files), doctest::Contains("fsdp.yaml:2"), InputError);
+  }
+  for (const auto& files : {std::vector{ddp, trainer}, std::vector{trainer, ddp}}) {
+    const ImportedJob job = import_configs(files);
+    CHECK(job.stack == "deepspeed");
+    CHECK(job.gpus.per_node == 2);
+  }
+}
+
+TEST_CASE("a loop of one's own is counted with cpu_ram_efficient_loading, and not modelled without") {
+  const auto loop = [](const std::string& loading) {
+    return imported("fsdp.yaml",
+                    "distributed_type: FSDP\nmixed_precision: bf16\nfsdp_config:\n  fsdp_version: 2\n"
+                    "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP\n"
+                    "  fsdp_cpu_ram_efficient_loading: " +
+                        loading + "\n");
+  };
+  CHECK(loop("true").unmodelled.empty());
+  CHECK(says(loop("false").unmodelled, "", "fsdp.yaml:6: fsdp_config.fsdp_cpu_ram_efficient_loading"));
+}
+
+}  // namespace vramfit
