@@ -106,6 +106,10 @@ class Importer {
     job.stack = draft_.get(fact::kLibrary).value_or("");
     job.gpus = gpu_count(draft_);
     job.is_ddp_on_several = draft_.is(fact::kSeveral, "ddp");
+    if (const auto length = draft_.values().find(fact::kAnyLength);
+        length != draft_.values().end() && !draft_.has("seq_len")) {
+      job.open_length = fmt::format("{}{}", place(length->second.file, length->second.line), length->second.key);
+    }
     for (const JobField& field : job_fields()) {
       if (const auto value = draft_.get(field.name)) job.fields.emplace_back(field.name, *value);
     }
@@ -177,7 +181,9 @@ class Importer {
       const std::optional<std::string> path = found(reference.value, from);
       if (reference.key == "accelerate_config") {
         accelerates_.emplace_back(reference, path.value_or(""));
-      } else if (!path) {
+        continue;
+      }
+      if (!path) {
         missing(reference);
         continue;
       }
@@ -194,6 +200,10 @@ class Importer {
     for (const auto& [reference, path] : accelerates_) {
       draft_.yields = true;
       const char* const shipped = trls_accelerate_config(reference.value);
+      if (!path.empty() || shipped != nullptr) {
+        Finding& read = draft_.understood.emplace_back(reference);
+        read.says = "read as well";
+      }
       if (!path.empty()) {
         if (std::ranges::find(configs_, path, &ConfigFile::path) == configs_.end()) add_file(path);
       } else if (shipped != nullptr) {

@@ -19,6 +19,7 @@ struct ImportedJob {
   std::string stack;  // of stacks() (job/stacks.h)
   GpuCount gpus;
   bool is_ddp_on_several = false;  // no file says how many GPUs there are, and several would be DDP
+  std::string open_length;  // "sft.yaml:3: max_length", which leaves rows without a limit; "" where they have one
   std::vector<std::pair<std::string, std::string>> fields;  // of the job that are set, in the table's order
   std::vector<Finding> understood, assumed, unmodelled, ignored;
 };

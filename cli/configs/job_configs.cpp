@@ -46,6 +46,15 @@ std::string trainer_of_stack(const JobFlags& flags) {
   return flags.stack.ends_with(kWith) ? flags.stack.substr(0, flags.stack.size() - kWith.size()) : flags.stack;
 }
 
+/// A default length would be another job's.
+void refuse_without_length(const JobFlags& flags, const ImportedJob& job) {
+  if (job.open_length.empty()) return;
+  const std::vector<std::string> fixed = read_job_choice(flags).fixed;
+  if (std::ranges::find(fixed, "seq_len") != fixed.end()) return;
+  throw InputError(fmt::format("--seq-len: missing; {} leaves rows as long as the data have them: give the longest",
+                               job.open_length));
+}
+
 std::string summary(const ImportedJob& job) {
   std::string files, paths;
   for (const ImportedJob::File& file : job.files) {
@@ -72,6 +81,7 @@ void apply_configs(JobFlags& flags) {
   apply_gpus(flags, job.gpus);
   refuse_without_gpus(flags, job);
   flags.imported = job.fields;
+  refuse_without_length(flags, job);
   flags.copies_on_several = job.is_ddp_on_several;
   for (const Finding& finding : job.unmodelled) flags.unmodelled.push_back(finding_text(finding));
   for (const Finding& finding : job.assumed) flags.assumed.push_back(fmt::format("{}, by --job", finding.says));

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import subprocess
+import tempfile
 import unittest
 
 SOURCE = pathlib.Path(os.environ.get("VRAMFIT_SOURCE_DIR", ".")).resolve()
@@ -103,6 +104,17 @@ class Configs(unittest.TestCase):
     def test_flags_come_after_the_file(self):
         done = program("estimate", "--job", "axolotl_full.yaml", "--gpus", "1xH100-80GB", "--seq-len", "1024", "--json")
         self.assertEqual(json.loads(done.stdout)["job"]["seq_len"], 1024)
+
+    def test_rows_without_a_limit_need_a_length(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "sft.yaml")
+            file.write_text("model_name_or_path: gpt2\ndataset_name: d\noutput_dir: o\nmax_length: null\n", encoding="utf-8")
+            asked = ["estimate", "--job", str(file), "--gpus", "1xH100-80GB"]
+            done = program(*asked)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("--seq-len: missing", done.stderr)
+            self.assertIn("sft.yaml:4: max_length", done.stderr)
+            self.assertEqual(program(*asked, "--seq-len", "512").returncode, 0)
 
     def test_what_cannot_be_read_is_one_line(self):
         for arguments in ([], ["missing.yaml"], ["jobs.json"], ["--", "ls"], ["."]):

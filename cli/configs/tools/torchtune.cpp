@@ -38,10 +38,9 @@ constexpr KeyTable kTokenizerTable{"torchtune's tokenizer", kTokenizerKeys, {}, 
 void read_tokenizer(const Setting& setting, Draft& draft) {
   const ConfigNode* length = find_in(*setting.node, "max_seq_len");
   if (length == nullptr || length->is_null()) {
-    draft.ignore(setting, "has no max_seq_len; give --seq-len");
-  } else {
-    read_keys(setting, kTokenizerTable, draft);
+    draft.set(fact::kAnyLength, "on", setting, "has no max_seq_len: give the longest row as --seq-len");
   }
+  read_keys(setting, kTokenizerTable, draft);
 }
 
 constexpr std::array kOptimizerParts{KeyRow{"_component_", read_part}, KeyRow{"fused", read_part}};

@@ -25,8 +25,7 @@ void read_nested(const Setting& setting, Draft& draft) {
 /// null is no limit (trl 1.16, sft_trainer.py: prepare_dataset), so that rows are as long as the data have them.
 void read_length(const Setting& setting, Draft& draft) {
   if (!setting.node->is_null()) return read_count<kSeqLen>(setting, draft);
-  draft.understand(setting, "rows of any length: give the longest as --seq-len");
-  draft.derive(fact::kAnyLength, "on");
+  draft.set(fact::kAnyLength, "on", setting, "rows as long as the data have them: give the longest as --seq-len");
 }
 
 constexpr std::string_view kDpoAlone =

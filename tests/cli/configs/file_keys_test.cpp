@@ -106,6 +106,7 @@ TEST_CASE("rows without a limit have no length of TRL's") {
   const ImportedJob job = imported("sft.yaml", kSft + "max_length: null\n");
   CHECK(value_of(job, "seq_len").empty());
   CHECK(says(job.understood, "max_length", "--seq-len"));
+  CHECK(job.open_length.ends_with("sft.yaml:5: max_length"));
   CHECK(value_of(imported("sft.yaml", kSft), "seq_len") == "1024");
 }
 
