@@ -107,7 +107,7 @@ void finish_method(Draft& draft) {
   const std::string bits = draft.get(fact::kBits).value_or("");
   if (!draft.is(fact::kLora, "on")) {
     if (!bits.empty()) draft.not_modelled(fmt::format("weights of {} bits without adapters", bits));
-    for (const std::string_view field : {"lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "rslora"}) {
+    for (const std::string_view field : {"lora_rank", "lora_alpha", "lora_dropout", "lora_targets", "rslora", "dora"}) {
       if (!draft.has(field)) continue;
       draft.forget(field);  // of adapters that aren't used
       draft.note(fmt::format("{} belongs to adapters, which aren't used", field));

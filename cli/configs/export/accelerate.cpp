@@ -26,6 +26,7 @@ constexpr std::array kFields{
     FieldRow{"lora_dropout", Carried::script},
     FieldRow{"lora_targets", Carried::script},
     FieldRow{"rslora", Carried::script},
+    FieldRow{"dora", Carried::script},
     FieldRow{"freeze", Carried::script},
     FieldRow{"seq_len", Carried::script},
     FieldRow{"micro_batch", Carried::script},

@@ -19,8 +19,9 @@ constexpr std::array kFields{
     FieldRow{"quantization", Carried::written},  FieldRow{"lora_rank", Carried::written},
     FieldRow{"lora_alpha", Carried::written},    FieldRow{"lora_dropout", Carried::written},
     FieldRow{"lora_targets", Carried::written},  FieldRow{"rslora", Carried::written},
-    FieldRow{"seq_len", Carried::written},       FieldRow{"micro_batch", Carried::written},
-    FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::implied},
+    FieldRow{"dora", Carried::written},          FieldRow{"seq_len", Carried::written},
+    FieldRow{"micro_batch", Carried::written},   FieldRow{"grad_accum", Carried::written},
+    FieldRow{"global_batch", Carried::implied},
 };
 
 /// axolotl loads weights in bf16 with bf16: true, which accelerate converts to fp32 under FSDP.
@@ -68,6 +69,7 @@ std::string adapter_lines(ExportWriter& writer) {
   const std::string dropout = writer.value("lora_dropout");
   text += fmt::format("lora_dropout: {}\n", dropout.empty() ? "0.0" : yaml_number(dropout));
   if (writer.is("rslora", "on")) text += "peft_use_rslora: true\n";
+  if (writer.is("dora", "on")) text += "peft_use_dora: true\n";
   // Without a word of them axolotl switches its own kernels on.
   text += "lora_mlp_kernel: false\nlora_qkv_kernel: false\nlora_o_kernel: false\nlora_embedding_kernel: false\n";
   const auto& targets = writer.plan().job.lora.targets;

@@ -20,9 +20,9 @@ constexpr std::array kFields{
     FieldRow{"quantization", Carried::written},  FieldRow{"lora_rank", Carried::written},
     FieldRow{"lora_alpha", Carried::written},    FieldRow{"lora_dropout", Carried::written},
     FieldRow{"lora_targets", Carried::written},  FieldRow{"rslora", Carried::written},
-    FieldRow{"seq_len", Carried::written},       FieldRow{"micro_batch", Carried::written},
-    FieldRow{"grad_accum", Carried::written},    FieldRow{"global_batch", Carried::implied},
-    FieldRow{"grpo", Carried::written},
+    FieldRow{"dora", Carried::written},          FieldRow{"seq_len", Carried::written},
+    FieldRow{"micro_batch", Carried::written},   FieldRow{"grad_accum", Carried::written},
+    FieldRow{"global_batch", Carried::implied},  FieldRow{"grpo", Carried::written},
 };
 
 constexpr std::size_t kZeros = 5;
@@ -47,6 +47,7 @@ std::string adapter_lines(ExportWriter& writer) {
   text += targets.empty() ? "lora_target_modules: all-linear\n"
                           : fmt::format("lora_target_modules: [{}]\n", yaml_texts(targets));
   if (writer.is("rslora", "on")) text += "use_rslora: true\n";
+  if (writer.is("dora", "on")) text += "use_dora: true\n";
   return text + bits_lines(writer, "use_bnb_nested_quant");
 }
 

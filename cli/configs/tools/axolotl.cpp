@@ -150,6 +150,7 @@ constexpr std::array kKeys{
     KeyRow{"lora_alpha", read_lora_alpha},
     KeyRow{"lora_dropout", read_lora_dropout},
     KeyRow{"peft_use_rslora", read_rslora},
+    KeyRow{"peft_use_dora", read_dora},
     KeyRow{"lora_mlp_kernel", read_adapter_kernel},
     KeyRow{"lora_qkv_kernel", read_adapter_kernel},
     KeyRow{"lora_o_kernel", read_adapter_kernel},
@@ -196,7 +197,7 @@ constexpr std::array kOthers{
                    "nvfp4_merge_aware dsv4_fp4_grouped_mode"},
     UnmodelledKeys{"whole modules are trained beside the adapters", "lora_modules_to_save"},
     UnmodelledKeys{"adapters of another form",
-                   "peft_use_dora lora_target_parameters lora_fan_in_fan_out loftq peft "
+                   "lora_target_parameters lora_fan_in_fan_out loftq peft "
                    "peft_layers_to_transform peft_layer_replication relora "
                    "relora_* loraplus_lr_ratio"},
     UnmodelledKeys{"noise on the embeddings, in fp32", "neftune_noise_alpha noisy_embedding_alpha"},

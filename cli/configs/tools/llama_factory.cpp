@@ -63,14 +63,14 @@ constexpr std::array kKeys{
     KeyRow{"double_quantization", read_nested}, KeyRow{"pure_bf16", read_pure},
     KeyRow{"flash_attn", read_hf_attention},    KeyRow{"disable_gradient_checkpointing", read_no_checkpointing},
     KeyRow{"use_reentrant_gc", read_reentrant}, KeyRow{"packing", read_packing},
-    KeyRow{"neat_packing", read_packing},
+    KeyRow{"neat_packing", read_packing},       KeyRow{"use_dora", read_dora},
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"Liger's kernels", "enable_liger_kernel"},
     UnmodelledKeys{"kernels of its own", "use_unsloth use_unsloth_gc"},
     UnmodelledKeys{"an optimizer of its own", "use_galore use_apollo use_badam use_adam_mini use_muon"},
     UnmodelledKeys{"a way of fine-tuning without rules here",
-                   "use_llama_pro mixture_of_depths shift_attn use_dora additional_target pissa_init "
+                   "use_llama_pro mixture_of_depths shift_attn additional_target pissa_init "
                    "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules loraplus_lr_ratio"},
     UnmodelledKeys{"a loss of its own", "use_dft_loss use_asft_loss use_eaft_loss"},
     UnmodelledKeys{"another way to quantize", "quantization_method", "bnb"},

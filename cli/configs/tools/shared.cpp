@@ -210,6 +210,13 @@ void read_lora_dropout(const Setting& setting, Draft& draft) {
   draft.set("lora_dropout", fmt::format("{}", setting.real()), setting);
 }
 void read_rslora(const Setting& setting, Draft& draft) { draft.set("rslora", setting.flag() ? "on" : "off", setting); }
+void read_dora(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set("dora", "on", setting);
+  } else {
+    draft.understand(setting, "adapters without magnitudes");
+  }
+}
 
 void read_load_in_4bit(const Setting& setting, Draft& draft) {
   if (setting.flag()) {

@@ -47,6 +47,7 @@ void read_lora_targets(const Setting& setting, Draft& draft);
 void read_lora_alpha(const Setting& setting, Draft& draft);
 void read_lora_dropout(const Setting& setting, Draft& draft);
 void read_rslora(const Setting& setting, Draft& draft);
+void read_dora(const Setting& setting, Draft& draft);
 void read_load_in_4bit(const Setting& setting, Draft& draft);
 void read_load_in_8bit(const Setting& setting, Draft& draft);
 

@@ -61,9 +61,8 @@ void read_lora(const Setting& model, bool is_of_qlora, Draft& draft) {
   if (const ConfigNode* dropout = given("lora_dropout")) {
     read_lora_dropout({model.file, model.key + ".lora_dropout", dropout}, draft);
   }
-  if (const ConfigNode* magnitudes = given("use_dora"); magnitudes != nullptr) {
-    const Setting setting{model.file, model.key + ".use_dora", magnitudes};
-    if (setting.flag()) draft.set("dora", "on", setting);
+  if (const ConfigNode* magnitudes = given("use_dora"); magnitudes != nullptr && !magnitudes->is_null()) {
+    read_dora({model.file, model.key + ".use_dora", magnitudes}, draft);
   }
 }
 

@@ -181,6 +181,7 @@ constexpr std::array kKeys{
     KeyRow{"lora_dropout", read_lora_dropout},
     KeyRow{"lora_target_modules", read_lora_targets},
     KeyRow{"use_rslora", read_rslora},
+    KeyRow{"use_dora", read_dora},
     KeyRow{"load_in_4bit", read_load_in_4bit},
     KeyRow{"load_in_8bit", read_load_in_8bit},
     KeyRow{"use_bnb_nested_quant", read_nested},
@@ -205,7 +206,6 @@ constexpr std::array kOthers{
     UnmodelledKeys{"a memory of its own for rows without padding", "padding_free"},
     UnmodelledKeys{"activations in host memory", "activation_offloading"},
     UnmodelledKeys{"adapters of parameters that are no linear's", "lora_target_parameters"},
-    UnmodelledKeys{"DoRA", "use_dora"},
     UnmodelledKeys{"codes of another kind than NF4", "bnb_4bit_quant_type", "nf4"},
     UnmodelledKeys{
         "preference training otherwise than DPOTrainer's defaults (vramfit rehearse of the script has it)",
