@@ -200,10 +200,6 @@ class Importer {
     for (const auto& [reference, path] : accelerates_) {
       draft_.yields = true;
       const char* const shipped = trls_accelerate_config(reference.value);
-      if (!path.empty() || shipped != nullptr) {
-        Finding& read = draft_.understood.emplace_back(reference);
-        read.says = "read as well";
-      }
       if (!path.empty()) {
         if (std::ranges::find(configs_, path, &ConfigFile::path) == configs_.end()) add_file(path);
       } else if (shipped != nullptr) {
