@@ -128,9 +128,10 @@ bool BestFirst::pass_over(const Node& node, Bytes most_total) {
   LeastOfWalk least{.requested = updating, .reserved = updating};
   if (has_room(least)) least = evaluator_.least_memory_at_any_batch(node.job);
   if (has_room(least)) least = evaluator_.least_memory(node.job);
-  const bool is_close =
-      kClose * (least.reserved + evaluator_.outside(node.job)).n > evaluator_.capacity().n * (kClose - 1);
-  if (has_room(least) && is_close) least = evaluator_.memory_of_one_row(node.job);
+  const auto is_close = [&] {  // has room, so that it is no more than the card's memory
+    return kClose * (least.reserved + evaluator_.outside(node.job)) > (kClose - 1) * evaluator_.capacity();
+  };
+  if (has_room(least) && is_close()) least = evaluator_.least_memory_of_one_row(node.job);
   if (has_room(least)) return false;
   if (evaluator_.is_too_much(node.job, least.reserved)) {  // with any allocator
     passed_over_.push_back(option_of(node));

@@ -116,7 +116,7 @@ LeastOfWalk Evaluator::least_memory_at_any_batch(const Job& job) {
   return least_walked_.at_any_batch(graph_of(job), job).value_or(LeastOfWalk{});
 }
 
-LeastOfWalk Evaluator::memory_of_one_row(const Job& job) {
+LeastOfWalk Evaluator::least_memory_of_one_row(const Job& job) {
   const Job least = least_walked_.with_one_row(job);
   const bool is_itself = least.micro_batch * least.accumulation == job.micro_batch * job.accumulation;
   if (job.runtime != Runtime::deepspeed || job.sharding != "full-shard" || is_itself) return {};

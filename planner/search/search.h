@@ -96,8 +96,9 @@ class Evaluator {
   /// Likewise of each job that differs in micro-batch and accumulation alone; found out once for them all.
   LeastOfWalk least_memory_at_any_batch(const Job& job);
   /// Likewise from a whole walk of one row, which isn't worth it unless the others say nearly as much. Of ZeRO-3 alone,
-  /// whose peaks few blocks tell less exactly.
-  LeastOfWalk memory_of_one_row(const Job& job);
+  /// whose peaks few blocks tell less exactly. `reserved` is the sum of what its streams need at once: what an
+  /// allocator reserves for one row may be more than for two.
+  LeastOfWalk least_memory_of_one_row(const Job& job);
   /// Likewise without any walk (LeastWalked::while_updating).
   Bytes least_while_updating(const Job& job) { return LeastWalked::while_updating(graph_of(job), job); }
   /// Whether a job of which the allocator reserves so much can't have the verdict `fits`.
