@@ -117,7 +117,6 @@ def own_choices(words):
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--whole-ends", action="store_true", help="no units of embedding and output")
     parser.add_argument("--in-backward", action="store_true", help="optimizer_in_bwd")
-    parser.add_argument("--dora", action="store_true", help="use_dora")
     parser.add_argument("--rotary-positions", type=int, default=0, help="max_seq_len; 0: as the sequence")
     return parser.parse_known_args(words)
 
