@@ -199,7 +199,8 @@ class RehearseOptions(Folder):
         self.assertEqual(set(help_of("rehearse")),
                          {"--gpus", "--ranks", "--timeout", "--json", "--output", "--keep", "--set", "--snapshot", "--trace", "--strict-oom",
                           "--search", "--band", "--jobs", "--cache", "--warm", "--recipe", "--python", "--seq-len", "--micro-batch", "--grad-accum", "--precision",
-                          "--gradient-checkpointing", "--optimizer", "--offload", "--steps", "--lora-rank"})
+                          "--gradient-checkpointing", "--optimizer", "--optimizer-in-backward", "--offload", "--sharding", "--overlap-comm", "--zero3-sizes", "--steps",
+                          "--lora-rank", "--rotary-positions"})
 
     def settings(self, text):
         kept = self.path(re.sub(r"\W", "", text))
