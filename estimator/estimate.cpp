@@ -151,8 +151,8 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
     e.assumptions.emplace_back("AutoModelForMaskedLM, on rows without padding and without token_type_ids");
   if (e.job.modeling == Modeling::trl_grpo) {
     e.assumptions.emplace_back(reuses_completions(e.job)
-                                   ? "no generation; prompts of one token; a step that begins with new completions, "
-                                     "as others need no more"
+                                   ? "no generation; prompts of one token; a step that begins with new completions: "
+                                     "others need no more, and take less time"
                                    : "no generation; prompts of one token");
   }
   if (has_pairs(e.job)) e.assumptions.emplace_back("a batch of N is N pairs: 2 N full rows");

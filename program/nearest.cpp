@@ -38,7 +38,7 @@ constexpr std::array kNearest{
     Nearest{"attention", "", is_other, "--attention auto is"},
     Nearest{"optimizer", "adamw:", uses_accelerate, "--optimizer adamw:fused and adamw:foreach are"},
     Nearest{"optimizer", "", is_sharded_in_trainer,
-            "--optimizer adamw and adamw-8bit:torchao are, and with --sharding no-shard adamw-8bit"},
+            "--optimizer adamw is, without offload adamw-8bit:torchao, and with --sharding no-shard adamw-8bit"},
     Nearest{"optimizer", "", is_fsdp2, "--optimizer adamw is; --stack vramfit has others"},
     Nearest{"optimizer", "", is_deepspeed, "--optimizer adamw is"},
     Nearest{"optimizer", "", is_in_loop, "--optimizer adamw and adamw-8bit are"},

@@ -44,6 +44,8 @@ def sizes():
 
 def main():
     stage = {"shard-optimizer": 1, "shard-grad-op": 2, "full-shard": 3}[SHARDING]
+    if stage < 3 and (ZERO3_SIZES != "default" or OFFLOAD == "params"):
+        sys.exit("--zero3-sizes and --offload params are ZeRO-3's: --sharding full-shard")
     of_zero3 = {"stage3_gather_16bit_weights_on_model_save": True, **sizes()} if stage == 3 else {}
     settings = {
         "zero_optimization": {"stage": stage, **of_zero3},

@@ -207,12 +207,19 @@ void require_quantization(const Job& job) {
                   value("method"), job.quantization, job.precision.name));
 }
 
+constexpr std::int64_t kMostScored = 256;
+
 /// trl/trainer/grpo_config.py: __post_init__. A step of which only some micro-batches begin with completions made anew
 /// has no rules.
 void require_grpo(const Job& job) {
+  if (micro_batches_of_generation(job) > kMostScored) {  // each is walked through
+    throw NotModelled(
+        fmt::format("--grpo {} with --grad-accum {}: completions of {} micro-batches at once (up to {} are)",
+                    job_field_named("grpo").get(job), job.accumulation, micro_batches_of_generation(job), kMostScored));
+  }
   if (micro_batches_of_generation(job) % job.accumulation != 0) {
     throw NotModelled(
-        fmt::format("--grpo {} with --grad-accum {} (a multiple of it is: --grpo steps_per_generation={})",
+        fmt::format("--grpo {} with --grad-accum {} (a multiple of it is, such as steps_per_generation={})",
                     job_field_named("grpo").get(job), job.accumulation, 2 * job.accumulation));
   }
   const bool is_kept = reuses_completions(job);

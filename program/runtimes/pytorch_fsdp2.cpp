@@ -289,6 +289,13 @@ void require_accelerate(const Job& job, Job& modelled) {
                     "it works)",
                     value("offload")));
   }
+  const bool is_adapted_grpo = job.modeling == Modeling::trl_grpo && job.method != Method::full;
+  if (is_adapted_grpo && !job.offload.empty()) {  // rehearsed: the same, unless the output layer is the embedding
+    throw NotModelled(
+        fmt::format("--offload {} with --modeling trl-grpo and --method {} (GRPOTrainer's first step fails where the "
+                    "output layer is a matrix of its own; without offload it works)",
+                    value("offload"), value("method")));
+  }
   if (eager::is_mixed_in_16_bits(job)) {
     const std::string_view computed = dtype_name(job.precision.compute);
     if (value("reduce_dtype") != computed) {

@@ -278,7 +278,7 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"modeling", "torchtitan"}}, "--modeling torchtitan"},
       {{{"method", "qlora"}, {"load", "rank0"}}, "--quantization nf4-double with --load rank0"},
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"method", "lora"}}, "--method lora"},
-      {{{"runtime", "pytorch-fsdp2"}, {"modeling", "transformers"}, {"method", "lora"}, {"dora", "on"}}, "--dora on"},
+      {{{"runtime", "deepspeed"}, {"modeling", "transformers"}, {"method", "lora"}, {"dora", "on"}}, "--dora on"},
       {{{"method", "lora"}, {"dora", "on"}, {"lora_dropout", "0.1"}}, "--dora on with --lora-dropout 0.1"},
       {{{"method", "qlora"}, {"dora", "on"}}, "--dora on with --quantization nf4-double"},
       {{{"precision", "fp8"}, {"compute_dtype", "fp16"}}, "--precision fp8 with --compute-dtype fp16"},

@@ -71,7 +71,7 @@ class Stacks(unittest.TestCase):
     def test_where_there_are_no_rules_the_command_that_answers_is_named(self):
         for stack in STACKS[3:8]:
             for gpus in ("1xRTX4090", "8xH100-80GB"):
-                lacking = {"deepspeed": ["--precision", "fp32"], "trl-deepspeed": ["--precision", "fp32"], "accelerate": ["--optimizer", "sgd"], "torchtune": ["--precision", "fp32"]}.get(stack, [])
+                lacking = {"deepspeed": ["--precision", "fp32"], "trl-deepspeed": ["--precision", "fp32"], "accelerate": ["--optimizer", "sgd"], "torchtune": ["--optimizer", "sgd"]}.get(stack, [])
                 done = estimate("--stack", stack, "--micro-batch", "2", "--checkpointing", "full", *lacking, gpus=gpus)
                 self.assertEqual(done.returncode, 1)
                 words = shlex.split(done.stdout.splitlines()[0].split("this answers it: ")[1])

@@ -218,8 +218,8 @@ constexpr std::array kOthers{
                    "whiten_rewards missing_eos_penalty total_episodes num_mini_batches"},
     UnmodelledKeys{"GRPOTrainer otherwise than by its defaults",
                    "importance_sampling_level mask_truncated_completions top_entropy_quantile entropy_coef "
-                   "use_adaptive_entropy off_policy_mask_threshold cast_lm_head_to_fp32 multi_objective_aggregation "
-                   "use_bias_correction_kl"},
+                   "use_adaptive_entropy off_policy_mask_threshold cast_lm_head_to_fp32 multi_objective_aggregation"},
+    UnmodelledKeys{"GRPOTrainer's divergence without its usual factor", "use_bias_correction_kl", "true"},
 };
 constexpr std::array kIgnored{
     IgnoredKeys{"every row is taken as full",

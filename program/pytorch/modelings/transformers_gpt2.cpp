@@ -93,6 +93,7 @@ Tensor Gpt2::norm(const Tensor& x, const NormParameters& by) {
 Tensor Gpt2::conv1d(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs) {
   Tensor result = torch_.is_quantized(by.weight) ? adapters_.quantized(x, by, inputs, outputs)
                                                  : torch_.conv1d(x, by.weight, inputs, outputs, by.bias);
+  if (by.magnitudes >= 0) throw NotModelled("--dora on over Conv1D, whose norms take scratch memory (GPT-2)");
   return adapters_.added(std::move(result), x, by, inputs, outputs);
 }
 

@@ -91,6 +91,11 @@ TEST_CASE("what a choice of GRPOTrainer has no rules with is named") {
   CHECK_THROWS_WITH_AS(refused({{"method", "lora"}}, "reference", four)(),
                        doctest::Contains("--grpo reference with --method lora and FSDP2"), NotModelled);
   CHECK_NOTHROW(refused({{"method", "lora"}}, "reference,num_iterations=2", four)());
+  CHECK_THROWS_WITH_AS(refused({}, "steps_per_generation=1024", "1xH100-80GB")(), doctest::Contains("up to 256 are"),
+                       NotModelled);
+  CHECK_THROWS_WITH_AS(refused({{"method", "lora"}, {"offload", "params"}}, "num_iterations=2", four)(),
+                       doctest::Contains("--offload params with --modeling trl-grpo and --method lora"), NotModelled);
+  CHECK_NOTHROW(refused({{"offload", "params"}}, "reference", four)());
   Job job = grpo_job({{"grpo", "reference"}});
   job.modeling = Modeling::trl;
   CHECK_THROWS_WITH_AS(program_of(job), doctest::Contains("--stack trl-grpo has it"), NotModelled);

@@ -48,6 +48,8 @@ TEST_CASE("what the Trainer's GPT-2 has no rules for is named") {
     return text.find(what) != std::string::npos;
   };
   CHECK(refusal(gpt2(), {}).empty());
+  CHECK(names(refusal(gpt2(), {{"method", "lora"}, {"dora", "on"}}), "--dora on over Conv1D"));
+  CHECK(refusal(gpt2(), {{"method", "lora"}}).empty());
   CHECK(refusal(gpt2(), {{"modeling", "trl"}}).empty());
   CHECK(refusal(gpt2(), {{"modeling", "accelerate"}}).empty());
   CHECK(refusal(gpt2(), {{"method", "qlora"}}).empty());
