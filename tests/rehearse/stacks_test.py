@@ -97,7 +97,7 @@ class Stacks(unittest.TestCase):
         self.refused("--stack trl-grpo on several GPUs (recipe trl-grpo is for one)", estimate("--stack", "trl-grpo", "--exact", gpus="2xL4"), 1)
         # What a library has beside its own: offloading with DeepSpeed, bitsandbytes with torchtune.
         self.assertIn(" --offload params ", estimate("--stack", "deepspeed", "--precision", "fp32", "--offload", "params", gpus="4xL4").stdout)
-        self.assertIn(" --optimizer PagedAdamW8bit ", estimate("--stack", "torchtune", "--precision", "fp32", "--optimizer", "paged_adamw_8bit").stdout)
+        self.assertIn(" --optimizer PagedAdamW8bit ", estimate("--stack", "torchtune", "--precision", "fp32", "--optimizer", "paged_adamw_8bit", gpus="1xT4").stdout)
         self.refused("--offload params", estimate("--stack", "trl", "--offload", "params", "--exact"), 1)
         for command in ("plan", "program"):
             self.refused("--stack lightning on one GPU", estimate("--stack", "lightning", command=command), 1)
