@@ -195,7 +195,7 @@ class Reader {
 
   /// axolotl 0.19, cli/main.py: options have the names of keys, and what it has none for is its launcher's, like what
   /// stands behind two dashes.
-  void read_axolotl(std::string_view starter) {
+  void read_axolotl(std::string starter) {
     names_files_ = true;
     line_.program = &axolotl_tool();
     ConfigNode own, launch;
@@ -216,7 +216,7 @@ class Reader {
       }
     }
     add_part(own, axolotl_options_tool());
-    add_axolotls_launcher(std::string(starter), std::move(launch));
+    add_axolotls_launcher(starter, std::move(launch));
   }
 
   /// Names that both have are axolotl's.
