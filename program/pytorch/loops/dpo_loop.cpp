@@ -5,38 +5,21 @@
 #include <utility>
 
 #include "program/pytorch/loops/deepspeed_loop.h"
-#include "program/pytorch/loops/reference_model.h"
-#include "program/pytorch/loops/scored_loop.h"
-#include "program/pytorch/whole_model.h"
+#include "program/pytorch/loops/referenced_loop.h"
 #include "program/stages/adapters.h"
 
 namespace vramfit::eager {
 
 namespace {
 
-class DpoLoop : public ScoredLoop {
+class DpoLoop : public ReferencedLoop {
  public:
-  explicit DpoLoop(LoopParts parts) : ScoredLoop(std::move(parts)) {
-    if (has_adapters(parts_.job) && !has_parts()) {
-      unwrapped_ = std::make_unique<WholeModel>(parts_.torch, parts_.graph, parts_.job, parts_.model.modules());
-    } else if (!has_adapters(parts_.job)) {
-      reference_ = std::make_unique<ReferenceModel>(parts_);
-    }
-  }
-
-  void load_first() override {
-    if (reference_ != nullptr && !is_moved_first()) reference_->load();
-  }
-  void prepare() override {
-    ScoredLoop::prepare();
-    if (reference_ != nullptr && is_moved_first()) reference_->load();
-  }
-  void micro_batch(Place place) override {
-    ScoredLoop::micro_batch(place);
-    if (place.is_last && reference_ != nullptr) reference_->end_step();
-  }
+  explicit DpoLoop(LoopParts parts) : DpoLoop(std::move(parts), has_adapters(parts.job)) {}
 
  private:
+  DpoLoop(LoopParts&& parts, bool adapts)
+      : ReferencedLoop(std::move(parts), /*has_second=*/!adapts, /*scores_itself=*/adapts) {}
+
   static constexpr Torch::ScoresWanted kAllScores{.entropy = true, .mean_logits = true, .is_top = true};
 
   /// Beside the loss, what is kept for the log until it is returned.
@@ -102,18 +85,7 @@ class DpoLoop : public ScoredLoop {
   Outputs reference(const Inputs& inputs) {
     parts_.enter(Phase::forward);
     torch().set_gradients(false);
-    Outputs outputs;
-    if (reference_ == nullptr) {
-      parts_.model.use_adapters(false);
-      Wrapper& wrapper = unwrapped_ == nullptr ? parts_.wrapper : *unwrapped_;
-      outputs = returned(wrapper, forward_with_scores({parts_.model, wrapper, false}, inputs, kAllScores));
-      parts_.model.use_adapters(true);
-    } else {
-      outputs = reference_->with_its_parameters([&](Model& model, Wrapper& wrapper) {
-        return returned(wrapper, forward_with_scores({model, wrapper, false}, inputs,
-                                                     {.entropy = false, .mean_logits = false, .is_top = false}));
-      });
-    }
+    Outputs outputs = has_second() ? scored_by_second(inputs) : scored_by_itself(inputs, false, kAllScores);
     torch().set_gradients(true);
     is_reentrant_ = asks_for_reentrant_checkpoints();
     return outputs;
@@ -222,8 +194,6 @@ class DpoLoop : public ScoredLoop {
   /// Whether checkpoints are: once TRL has turned them on again behind a reference's forward (trl/models/utils.py:
   /// disable_gradient_checkpointing).
   bool is_reentrant_ = false;
-  std::unique_ptr<ReferenceModel> reference_;
-  std::unique_ptr<WholeModel> unwrapped_;  // beside adapters, and not sharded: the model without what is around it
 };
 
 }  // namespace

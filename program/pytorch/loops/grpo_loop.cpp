@@ -8,39 +8,34 @@
 #include "program/pytorch/loops/deepspeed_loop.h"
 #include "program/pytorch/loops/grpo_rewards.h"
 #include "program/pytorch/loops/pickled.h"
-#include "program/pytorch/loops/reference_model.h"
-#include "program/pytorch/loops/scored_loop.h"
-#include "program/pytorch/whole_model.h"
+#include "program/pytorch/loops/referenced_loop.h"
 #include "program/stages/adapters.h"
 
 namespace vramfit::eager {
 
 namespace {
 
-class GrpoLoop : public ScoredLoop {
+class GrpoLoop : public ReferencedLoop {
  public:
-  explicit GrpoLoop(LoopParts parts) : ScoredLoop(std::move(parts)) {
-    const bool adapts = has_adapters(parts_.job);
-    if (has_reference() && !adapts) reference_ = std::make_unique<ReferenceModel>(parts_);
-    if ((has_old() || (has_reference() && adapts)) && !has_parts()) {
-      unwrapped_ = std::make_unique<WholeModel>(parts_.torch, parts_.graph, parts_.job, parts_.model.modules());
-    }
-  }
+  explicit GrpoLoop(LoopParts parts) : GrpoLoop(std::move(parts), scorers_of(parts.job)) {}
 
-  void load_first() override {
-    if (reference_ != nullptr && !is_moved_first()) reference_->load();
-  }
-  void prepare() override {
-    ScoredLoop::prepare();
-    if (reference_ != nullptr && is_moved_first()) reference_->load();
-  }
   void micro_batch(Place place) override {
     is_first_ = place.is_first;
-    ScoredLoop::micro_batch(place);
-    if (place.is_last && reference_ != nullptr) reference_->end_step();
+    ReferencedLoop::micro_batch(place);
   }
 
  private:
+  struct Scorers {
+    bool has_second = false, scores_itself = false;
+  };
+  static Scorers scorers_of(const Job& job) {
+    const bool has_reference = job.grpo.has_reference, adapts = has_adapters(job);
+    return {.has_second = has_reference && !adapts,
+            .scores_itself = reuses_completions(job) || (has_reference && adapts)};
+  }
+  GrpoLoop(LoopParts&& parts, Scorers scorers)
+      : ReferencedLoop(std::move(parts), scorers.has_second, scorers.scores_itself) {}
+
   static constexpr Torch::ScoresWanted kScores{.entropy = true, .mean_logits = false, .is_top = false};
   static constexpr std::int64_t kPrompt = 1;  // tokens
 
@@ -157,17 +152,8 @@ class GrpoLoop : public ScoredLoop {
 
   Outputs scored_by(Scorer scorer, const Inputs& seen) {
     const Autocast autocast(torch(), dtype_of_products());
-    if (scorer == Scorer::reference) {
-      return reference_->with_its_parameters([&](Model& model, Wrapper& wrapper) {
-        return returned(wrapper, forward_with_scores({model, wrapper, false}, seen,
-                                                     {.entropy = false, .mean_logits = false, .is_top = false}));
-      });
-    }
-    Wrapper& wrapper = unwrapped_ == nullptr ? parts_.wrapper : *unwrapped_;
-    parts_.model.use_adapters(scorer == Scorer::itself);
-    Outputs outputs = returned(wrapper, forward_with_scores({parts_.model, wrapper, false}, seen, kScores));
-    parts_.model.use_adapters(true);
-    return outputs;
+    if (scorer == Scorer::reference) return scored_by_second(seen);
+    return scored_by_itself(seen, scorer == Scorer::itself, kScores);
   }
 
   /// In accelerator.autocast, whatever wraps the model.
@@ -361,8 +347,6 @@ class GrpoLoop : public ScoredLoop {
     const Tensor logged = number(call, {reads(x)}, x.dtype, "number for the log");
   }
 
-  std::unique_ptr<ReferenceModel> reference_;
-  std::unique_ptr<WholeModel> unwrapped_;  // not sharded: the model without what is around it
   Generated buffered_;
   bool is_first_ = true;
 };

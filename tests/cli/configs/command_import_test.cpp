@@ -8,24 +8,16 @@
 #include "base/error.h"
 #include "cli/configs/import.h"
 #include "cli/configs/job_configs.h"
+#include "tests/cli/configs/imported.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {
 namespace {
 
+using testing::says;
 using testing::TemporaryDirectory;
+using testing::value_of;
 using Words = std::vector<std::string>;
-
-std::string value_of(const ImportedJob& job, std::string_view field) {
-  const auto found = std::ranges::find_if(job.fields, [&](const auto& each) { return each.first == field; });
-  return found == job.fields.end() ? "" : found->second;
-}
-
-bool says(const std::vector<Finding>& findings, std::string_view key, std::string_view text) {
-  return std::ranges::any_of(findings, [&](const Finding& finding) {
-    return finding.key == key && finding.says.find(text) != std::string::npos;
-  });
-}
 
 ImportedJob typed(const Words& words) { return import_configs({}, words); }
 

@@ -9,23 +9,15 @@
 
 #include "base/error.h"
 #include "cli/configs/job_configs.h"
+#include "tests/cli/configs/imported.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {
 namespace {
 
+using testing::says;
 using testing::TemporaryDirectory;
-
-std::string value_of(const ImportedJob& job, std::string_view field) {
-  const auto found = std::ranges::find_if(job.fields, [&](const auto& each) { return each.first == field; });
-  return found == job.fields.end() ? "" : found->second;
-}
-
-bool says(const std::vector<Finding>& findings, std::string_view key, std::string_view text) {
-  return std::ranges::any_of(findings, [&](const Finding& finding) {
-    return finding.key == key && finding.says.find(text) != std::string::npos;
-  });
-}
+using testing::value_of;
 
 const std::string kTrainer = "output_dir: out\nper_device_train_batch_size: 2\nbf16: true\n";
 const std::string kFsdp =
