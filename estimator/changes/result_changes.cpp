@@ -111,9 +111,8 @@ std::vector<Job> kernels(const Job& job, const ModelSpec& /*spec*/, const Values
 std::string why_no_kernels(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   if (!values.empty() || job.runtime != Runtime::vramfit) return "";
   return "what they replace by default, dozens of calls, is work of optimizers with states of few bits and of "
-         "quantized weights, which this job doesn't have; name them, --allow kernels:vramfit, for all else that they "
-         "do on "
-         "GPUs";
+         "quantized weights, which this job doesn't have; name them, --allow kernels:vramfit, for all "
+         "else that they do on GPUs";
 }
 
 std::vector<std::int64_t> numbers_of(const Values& values) {

@@ -6,8 +6,8 @@
 
 namespace vramfit::eager {
 
-/// Into page-locked memory, parameter by parameter (_fsdp_collectives.py: foreach_reduce). What was reduced is freed on
-/// the stream of the copies, which needs no wait.
+/// Into page-locked memory, parameter by parameter. What was reduced is freed on the stream of the
+/// copies, which needs no wait.
 void Fsdp2::move_gradients_to_host(ParameterGroup& group) {
   Heap& heap = torch_.heap();
   for (ShardedParameter& p : group.parameters) {
