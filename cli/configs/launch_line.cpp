@@ -52,8 +52,6 @@ constexpr std::array kLaunchers{
     Launcher{"python3", "", nullptr, "u m"},
 };
 
-std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
-
 bool is_config_name(std::string_view word) {
   return word.ends_with(".yaml") || word.ends_with(".yml") || word.ends_with(".json") || word.ends_with(".toml");
 }

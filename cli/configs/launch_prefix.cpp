@@ -29,8 +29,6 @@ constexpr std::array kSchedulers{
     Scheduler{"mpiexec", LauncherKind::open_mpi},
 };
 
-std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
-
 const Scheduler* scheduler_of(const std::string& word) {
   const auto* const found = std::ranges::find(kSchedulers, file_name(word), &Scheduler::program);
   return found == kSchedulers.end() ? nullptr : found;

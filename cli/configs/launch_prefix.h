@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/configs/draft.h"
@@ -16,6 +17,9 @@ struct LaunchPrefix {
   ConfigNode scheduler;                // nodes, ranks and per_node of srun or mpirun
   std::vector<Finding> skipped;        // other words, such as nohup
 };
+
+/// The part of a path behind its folders.
+inline std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
 /// NAME=value, or section.name=value.
 bool is_assignment(const std::string& word);
