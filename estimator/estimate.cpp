@@ -233,7 +233,7 @@ void set_speed(Estimate& e, const program::Program& program, const Graph& graph,
   if (const std::string note = network_note(e.cluster); !note.empty()) e.assumptions.push_back(note);
 }
 
-void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options) {
+void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options, bool has_default_loss) {
   require_rules(e.job, e.cluster);
   if (saves_anything(options.run) && e.job.runtime != Runtime::vramfit) {
     throw NotModelled(fmt::format("--save-kind with --runtime {}", job_field_named("runtime").get(e.job)));
@@ -263,7 +263,7 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   set_rank0_apart(e, graph, options.run);
   e.host_bytes = host_bytes_of_node(e, graph, options.run);
   judge_host_memory(e, options.run);
-  if (options.suggestions) e.suggestions = suggest(e, {spec, graph, program, options.run});
+  if (options.suggestions) e.suggestions = suggest(e, {spec, graph, program, options.run, has_default_loss});
   set_speed(e, program, graph, options);
 }
 
@@ -335,7 +335,7 @@ std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& j
 
 std::optional<RankEstimate> estimate_program_below(const program::Program& program, const Graph& graph, const Job& job,
                                                    const Cluster& cluster, const CountBelow& count) {
-  const auto& [options, below] = count;
+  const auto& [options, below, retries] = count;
   if (cluster.is_cpu()) {
     RankEstimate rank = estimate_program(program, graph, job, cluster, options);
     return rank.total < below ? std::optional(std::move(rank)) : std::nullopt;
@@ -352,6 +352,8 @@ std::optional<RankEstimate> estimate_program_below(const program::Program& progr
   const AllocatorSettings settings = allocator_settings(job.allocator);
   if (rank->total <= card.memory && !rank->reserved_grows && settings.memory_fraction < 1) {
     rank->gives_back = !fits_without_retries(ledger, settings, card.memory, free_for_allocator(*rank, card));
+  } else if (retries && rank->total > card.memory && rank->peak_requested + outside <= card.memory) {
+    add_retries(*rank, ledger, job, card);
   }
   end_growth_at(*rank, card);
   add_host(*rank, program, cluster);
@@ -362,7 +364,7 @@ std::optional<RankEstimate> estimate_program_below(const program::Program& progr
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options) {
   Estimate e = begun(spec, job, cluster);
   try {
-    estimate_ranks(e, spec, options);
+    estimate_ranks(e, spec, options, std::holds_alternative<UnsetLoss>(job.loss));
   } catch (const NotModelled& feature) {
     e.verdict = Verdict::not_modelled;
     e.lacking = feature.feature_name;

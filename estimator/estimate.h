@@ -34,7 +34,7 @@ struct Suggestion {
   std::string change;  // "--checkpointing full"
   Bytes total_after;   // of the worst rank
   Bytes saved;
-  bool fits = false;
+  Verdict verdict = Verdict::does_not_fit;
 };
 
 /// What the same job would need under another stack.

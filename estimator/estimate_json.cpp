@@ -12,7 +12,7 @@ void write_suggestions(JsonWriter& writer, const std::vector<Suggestion>& sugges
   writer.key("suggestions").begin_array();
   for (const Suggestion& suggestion : suggestions) {
     writer.begin_object().member("change", suggestion.change).member("total_bytes", suggestion.total_after);
-    writer.member("saved_bytes", suggestion.saved).member("fits", suggestion.fits).end_object();
+    writer.member("saved_bytes", suggestion.saved).member("fits", suggestion.verdict == Verdict::fits).end_object();
   }
   writer.end_array();
 }

@@ -36,6 +36,7 @@ std::optional<RankEstimate> estimate_rank_below(const Graph& graph, const Job& j
 struct CountBelow {
   CountOptions options;
   Bytes below;
+  bool retries = false;  // whether it gives cached memory back where its total is above the card's memory
 };
 /// The same from a program of the job, made for `options.run`.
 std::optional<RankEstimate> estimate_program_below(const program::Program& program, const Graph& graph, const Job& job,
@@ -82,6 +83,7 @@ struct Estimated {
   const Graph& graph;
   const program::Program& program;
   RunEffects run;
+  bool has_default_loss = false;  // nobody said how the loss is computed: a changed job may have another default
 };
 /// Up to six single changes, each re-estimated, most saved first.
 std::vector<Suggestion> suggest(const Estimate& estimate, const Estimated& from);

@@ -175,6 +175,7 @@ int run_run(RunFlags& flags) {
     path = made->path();
   }
   const PlanFile plan = plan_from_json(read_file(path), path);
+  clip_as_planned(flags.options.train, plan.clip);
   check_job(plan, options);
   if (plan.cluster.nodes > 1 && !on_phantoms(flags)) refuse_nodes(flags, plan, path, made != nullptr);
   const PhantomRun phantom{.plan = plan, .ranks = flags.ranks, .output = options.output};
@@ -202,6 +203,18 @@ int run_run(RunFlags& flags) {
   return launch_ranks(launch);
 }
 
+/// As `plan` and `estimate` have it: the flags of their answers go to `run`, too.
+void add_no_clip(CLI::App& command, RunFlags& flags) {
+  const auto rows = run_flags();
+  const auto clip = std::ranges::find(rows, std::string_view("--clip"), &RunFlag::name);
+  std::vector<std::string>& passed = flags.passed[static_cast<std::size_t>(clip - rows.begin())];
+  command
+      .add_flag_callback(
+          "--no-clip", [&passed] { passed = {"0"}; }, "The same as --clip 0")
+      ->excludes(command.get_option("--clip"))
+      ->group(kOptimizerFlags);
+}
+
 void add_run_flag(CLI::App& command, const RunFlag& flag, std::vector<std::string>& values) {
   const std::string name = flag.name == "-o" ? "-o,--output" : std::string(flag.name);
   CLI::Option* option = flag.name == "--dump-logits" ? command.add_flag(name + "{on}", values)
@@ -222,6 +235,7 @@ void add_run(CLI::App& command, int& exit_code) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].group != RunFlagGroup::internal) add_run_flag(command, rows[i], flags->passed[i]);
   }
+  add_no_clip(command, *flags);
   command
       .add_option("--ranks", flags->ranks,
                   "With --device phantom: run all ranks, or this one alone with the others simulated. Default: 0")

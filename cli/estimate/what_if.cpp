@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "cli/flags/flag_synonyms.h"
+#include "cli/format/estimate_text.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 
@@ -87,20 +88,6 @@ WhatIf what_if(JobQuestion question, const std::string& change, const ModelSpec&
   } catch (const InputError& error) {
     throw InputError(fmt::format("--what-if {}: {}", printable(change), error.what()));
   }
-}
-
-std::string_view outcome_of(Verdict verdict) {
-  switch (verdict) {
-    case Verdict::fits:
-      return "fits";
-    case Verdict::at_risk:
-      return "at risk";
-    case Verdict::does_not_fit:
-      return "does not fit";
-    case Verdict::not_modelled:
-      return "not modelled";
-  }
-  return "";
 }
 
 std::string outcome(Verdict verdict, const Terminal& terminal) {

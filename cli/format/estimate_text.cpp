@@ -81,6 +81,20 @@ int exit_code_of(Verdict verdict, bool strict) {
   return static_cast<int>(ExitCode::failed);
 }
 
+std::string_view outcome_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::fits:
+      return "fits";
+    case Verdict::at_risk:
+      return "at risk";
+    case Verdict::does_not_fit:
+      return "does not fit";
+    case Verdict::not_modelled:
+      return "not modelled";
+  }
+  return "";
+}
+
 std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   if (estimate.verdict == Verdict::not_modelled || estimate.ranks.empty()) {
     return styled(terminal, Style::warning, "NOT MODELLED") + ": " + printable(estimate.why, 500) + "\n";
@@ -187,7 +201,8 @@ std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal)
   std::string text = fmt::format("\n{:<45}{:>9}\n", "Single changes", "GiB");
   for (std::size_t i = 0; i < std::min(estimate.suggestions.size(), kShownSuggestions); ++i) {
     const Suggestion& s = estimate.suggestions[i];
-    const std::string outcome = s.fits ? styled(terminal, Style::good, "fits") : "does not fit";
+    const std::string_view words = outcome_of(s.verdict);
+    const std::string outcome = s.verdict == Verdict::fits ? styled(terminal, Style::good, words) : std::string(words);
     text += fmt::format("  {:<43}{:>9}  {:+.2f}  {}\n", printable(s.change), amount(s.total_after), -gib_of(s.saved),
                         outcome);
   }

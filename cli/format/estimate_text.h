@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "cli/format/terminal.h"
 #include "estimator/estimate.h"
@@ -10,6 +11,9 @@ namespace vramfit {
 
 /// "DOES NOT FIT: 83.2 of 79.1 GiB with transformers' Trainer, +4.1 in loss": one line.
 std::string verdict_line(const Estimate& estimate, const Terminal& terminal);
+
+/// "at risk".
+std::string_view outcome_of(Verdict verdict);
 
 /// "Step 2.68 s (2.31 to 3.22), 6113 tokens/s (764 per GPU), MFU 41.2 %, 0.12 s of it waiting for other ranks
 /// (predicted)": one line; empty without a speed.

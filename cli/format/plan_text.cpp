@@ -119,10 +119,14 @@ std::string not_considered_line(const Plan& plan) {
   return fmt::format("\nNot considered: {}\n", fmt::join(plan.not_considered, "; "));
 }
 
+/// What makes `job` again, also with `vramfit run`.
+std::string flags_of(const PlanRequest& request, const Job& job) {
+  return printable(whole_job_flags(job), 4000) + (request.clip ? "" : " --no-clip");
+}
+
 /// "The smallest: --runtime vramfit ...", as it would be run.
-std::string closest_line(const Plan& plan) {
-  if (!plan.closest) return "";
-  return fmt::format("The smallest: {}\n", printable(whole_job_flags(plan.closest->job), 4000));
+std::string closest_line(const PlanRequest& request, const Plan& plan) {
+  return plan.closest ? fmt::format("The smallest: {}\n", flags_of(request, plan.closest->job)) : "";
 }
 
 }  // namespace
@@ -132,12 +136,12 @@ std::string plan_text(const PlanRequest& request, const Plan& plan, const Termin
   if (!plan.chosen) {
     constexpr std::string_view kOpening = "no plan";  // of every such sentence
     return fmt::format("{}{}\n{}{}", styled(terminal, Style::bad, "NO PLAN"),
-                       printable(plan.why, 1000).substr(kOpening.size()), closest_line(plan),
+                       printable(plan.why, 1000).substr(kOpening.size()), closest_line(request, plan),
                        lines_of_what_would_help(request, plan, extras) + not_considered_line(plan));
   }
   const Candidate& chosen = *plan.chosen;
   std::string text = verdict_line(chosen.estimate, terminal);
-  text += fmt::format("Flags: {}\n", printable(whole_job_flags(chosen.job), 4000));
+  text += fmt::format("Flags: {}\n", flags_of(request, chosen.job));
   text += speed_line(chosen.estimate) + larger_batch_line(plan) + smaller_cluster_line(request, plan) + extras.decision;
   text +=
       fmt::format("{} on {}: {}; {} estimate{} made\n\n", printable(request.spec.name), printable(request.cluster.text),

@@ -37,7 +37,6 @@ RunEnd run_two_steps(const PlanFile& plan, const std::string& path, int rank) {
   LaunchOptions launch;
   launch.program = find_executor();
   launch.arguments = {"--plan", path, "--device", "phantom", "--steps", "2", "--progress", "none"};
-  if (!plan.clip) launch.arguments.insert(launch.arguments.end(), {"--clip", "0"});
   return run_recorded_on_phantoms(plan, rank, launch);
 }
 

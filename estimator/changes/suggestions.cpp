@@ -140,12 +140,18 @@ std::vector<Change> changes_of_result(const Estimate& e, const ModelSpec& spec) 
   return changes;
 }
 
-std::vector<Change> changes_of(const Estimate& e, const ModelSpec& spec) {
+/// Each is what its flags make of the job when they are added to those of the user.
+std::vector<Change> changes_of(const Estimate& e, const ModelSpec& spec, bool has_default_loss) {
   std::vector<Change> changes;
   for (const Maker maker : kSameResult) {
     if (std::optional<Change> change = maker(e)) changes.push_back(*std::move(change));
   }
   std::ranges::move(changes_of_result(e, spec), std::back_inserter(changes));
+  if (has_default_loss) {
+    for (Change& change : changes) {
+      if (loss_options(change.job) == loss_options(e.job)) change.job.loss = UnsetLoss{};
+    }
+  }
   return changes;
 }
 
@@ -166,7 +172,7 @@ std::optional<RankEstimate> changed_rank(const Graph& graph, const Job& job, con
   const program::Program program = program::make_program(
       {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = options.run, .labels = false});
   if (requests_as_much(program, job, e)) return std::nullopt;
-  return estimate_program_below(program, graph, job, cluster, {options, e.ranks.front().total});
+  return estimate_program_below(program, graph, job, cluster, {options, e.ranks.front().total, true});
 }
 
 /// Whether a run does nothing besides training.
@@ -183,7 +189,8 @@ std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, co
     std::optional<RankEstimate> rank;
     if (change.same_program && is_plain(from.run)) {
       const CountOptions options{.run = from.run, .steps = steps_to_peak(job)};
-      rank = estimate_program_below(from.program, from.graph, job, change.cluster, {options, e.ranks.front().total});
+      rank =
+          estimate_program_below(from.program, from.graph, job, change.cluster, {options, e.ranks.front().total, true});
     } else if (loss_options(job) == loss_options(e.job) && has_adapters(job) == has_adapters(e.job)) {
       rank = changed_rank(from.graph, job, change.cluster, e, clip);
     } else {
@@ -194,7 +201,7 @@ std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, co
     return Suggestion{.change = change.flags,
                       .total_after = rank->total,
                       .saved = e.ranks.front().total - rank->total,
-                      .fits = verdict_of(*rank, change.cluster) == Verdict::fits};
+                      .verdict = verdict_of(*rank, change.cluster)};
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -203,7 +210,7 @@ std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, co
 }  // namespace
 
 std::vector<Suggestion> suggest(const Estimate& e, const Estimated& from) {
-  std::vector<Change> changes = changes_of(e, from.spec);
+  std::vector<Change> changes = changes_of(e, from.spec, from.has_default_loss);
   if (from.graph.segments.size() > kManySegments) changes.resize(std::min(changes.size(), kFewSuggestions));
   std::vector<std::optional<Suggestion>> made(changes.size());
   const auto make = [&](std::size_t number) { made[number] = suggestion(changes[number], e, from); };

@@ -171,6 +171,7 @@ class RankRun {
         place_(place),
         meeting_(meeting) {
     check_plan(plan_, place_);
+    clip_as_planned(options_.train, plan_.clip);
     OptimizerOptions& optimizer = options_.train.optimizer;
     optimizer = complete_options(optimizer, plan_.job.optimizer);
   }

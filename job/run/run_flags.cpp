@@ -77,8 +77,12 @@ constexpr std::array kOwnFlags{
     RunFlag{"--warmup", "N", "Steps of linear warmup; cosine decay to zero follows. Default: 0", Group::optimizer,
             [](Options& o, Text t) { o.train.warmup = whole_number(t, 0, kMostSteps); },
             [](const Options& o) { return fmt::to_string(o.train.warmup); }, true},
-    RunFlag{"--clip", "X", "Gradient-clipping norm; 0: no clipping. Default: 1", Group::optimizer,
-            [](Options& o, Text t) { o.train.clip = real_number(t, 0, 1e30); },
+    RunFlag{"--clip", "X", "Gradient-clipping norm; 0: no clipping. Default: 1, or 0 of a plan without clipping",
+            Group::optimizer,
+            [](Options& o, Text t) {
+              o.train.clip = real_number(t, 0, 1e30);
+              o.train.clip_is_given = true;
+            },
             [](const Options& o) { return fmt::to_string(o.train.clip); }, true},
     RunFlag{"--seed", "N", "Seed of random weights, data order and masks. Default: 0", Group::run,
             [](Options& o, Text t) { o.train.seed = static_cast<std::uint64_t>(whole_number(t, 0, kMost)); },

@@ -24,9 +24,15 @@ struct OptimizerOptions {
 struct TrainOptions {
   std::int64_t steps = 10, warmup = 0;
   OptimizerOptions optimizer;
-  double clip = 1.0;  // largest norm of the global gradient; 0: no clipping
+  double clip = 1.0;           // largest norm of the global gradient; 0: no clipping
+  bool clip_is_given = false;  // else a plan without clipping makes it 0
   std::uint64_t seed = 0;
 };
+
+/// Without --clip, a run clips where its plan counts that.
+inline void clip_as_planned(TrainOptions& train, bool plan_clips) {
+  if (!train.clip_is_given && !plan_clips) train.clip = 0;
+}
 
 /// Debugging and the parity tests: full tensors by their checkpoint names, gathered on rank 0, fp32.
 struct DumpOptions {

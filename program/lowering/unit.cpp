@@ -198,8 +198,9 @@ void UnitLowering::fill_gathered(const std::vector<Held>& shards, const Held& sc
   for (const UnitStorage& storage : unit_.storages) bytes += storage.whole_elements * dtype_bytes(unit_.compute);
   const bool by_calls = in_.device == DeviceKind::cuda;  // which multiply by scales afterwards
   if (by_calls) bytes += 2 * unit_.scaled_elements * dtype_bytes(unit_.compute);
-  Work work = passes(bytes);
-  if (by_calls) work.launches += unit_.scales;
+  const DequantizeTraffic calls = scratch ? dequantize_traffic(unit_) : DequantizeTraffic{};
+  Work work = passes(bytes + calls.bytes);
+  work.launches += calls.launches + (by_calls ? unit_.scales : 0);
   Run run = run_of(Kernel::gather_own);
   run.stream = stream;
   in_.writer.run(run, operands, work);

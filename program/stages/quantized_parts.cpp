@@ -36,10 +36,55 @@ DequantizeScratch::DequantizeScratch(const Quantization& format, std::int64_t ro
   end = tables + kPairs + (format.scale_block > 0 ? kScaleMap : 0);
 }
 
+namespace {
+
+bool has_codes(const Unit& unit) {
+  const auto has_some = [](const UnitStorage& s) { return s.quantization != nullptr; };
+  return unit.codes_bytes > 0 || std::ranges::any_of(unit.storages, has_some);
+}
+
+/// Bytes of the scratch that are written or read for each element. Whole numbers: converted, multiplied by the row's
+/// scale and, but for FP8, by a constant, and read by what rounds them. Places in a table: an index of 32 bits for two
+/// elements, what it finds, multiplied by the block's scale, and read.
+std::int64_t scratch_traffic(const Quantization& format) {
+  constexpr std::int64_t kFp32 = 4, kIndexOfOne = 2;
+  switch (format.kind) {
+    case CodeKind::e4m3:
+      return kFp32 + 2 * kFp32 + kFp32;
+    case CodeKind::integer:
+      return kFp32 + 2 * kFp32 + 2 * kFp32 + kFp32;
+    case CodeKind::normal_float:
+      break;
+  }
+  return kIndexOfOne + kIndexOfOne + kFp32 + 2 * kFp32 + kFp32;
+}
+
+std::int64_t calls_of_chunk(const Quantization& format) {
+  constexpr std::int64_t kOfNumbers = 4, kOfScales = 4, kOfRows = 3, kByConstant = 1;
+  if (format.block == 0) return kOfRows + (format.kind == CodeKind::integer ? kByConstant : 0);
+  return kOfNumbers + (format.scale_block > 0 ? kOfScales : 0);
+}
+
+}  // namespace
+
+DequantizeTraffic dequantize_traffic(const Unit& unit) {
+  DequantizeTraffic calls;
+  if (!has_codes(unit)) return calls;
+  for (const UnitParameter& p : unit.parameters) {
+    const Quantization* const format = codes_format(p);
+    if (format == nullptr) continue;
+    const std::int64_t elements = checked_mul(p.rows_per_rank, p.row_elements);
+    const std::int64_t chunk = DequantizeScratch(*format, p.rows_per_rank, p.row_elements).chunk;
+    const std::int64_t tables = format->block == 0 ? 0 : 1;
+    if (chunk > 0) calls.launches += tables + checked_mul(ceil_div(elements, chunk), calls_of_chunk(*format));
+    calls.bytes += Bytes{checked_mul(elements, scratch_traffic(*format))};
+  }
+  return calls;
+}
+
 std::int64_t dequantize_scratch(const Unit& unit) {
   std::int64_t most = 0;
-  const auto is_plain = [](const UnitStorage& s) { return s.quantization == nullptr; };
-  if (unit.codes_bytes == 0 && std::ranges::all_of(unit.storages, is_plain)) return most;
+  if (!has_codes(unit)) return most;
   for (const UnitParameter& p : unit.parameters) {
     const Quantization* const format = codes_format(p);
     if (format == nullptr) continue;

@@ -38,4 +38,12 @@ struct DequantizeScratch {
 /// Of the unit's quantized matrices, the largest; 0 without any.
 std::int64_t dequantize_scratch(const Unit& unit);
 
+/// What LibTorch's functions do to make them whole (executor/ops/quantized_calls.cpp), beyond reading each code and
+/// writing each number once.
+struct DequantizeTraffic {
+  std::int64_t launches = 0;
+  Bytes bytes{};  // read and written in the scratch
+};
+DequantizeTraffic dequantize_traffic(const Unit& unit);
+
 }  // namespace vramfit

@@ -57,14 +57,22 @@ class OptimizerInBackward(unittest.TestCase):
                 shutil.rmtree(os.path.join(saved, "step-00000004"))
                 self.assertTrue(self.run_of(2, ("--optimizer-in-backward", then), "--resume", saved) == whole)
 
+    def test_a_plan_without_clipping_runs_without(self):
+        vramfit, plan, record = os.path.join(BIN, "vramfit"), self.place.path("plan.json"), self.place.path("run.json")
+        job = (os.path.join(MODELS, "llama.json"), "--gpus", "1xcpu-1GiB", "--seq-len", "16", "--optimizer-in-backward", "on", "--no-clip")
+        planned = subprocess.run([vramfit, "plan", *job, "-o", plan], capture_output=True, text=True, timeout=120, check=False)
+        self.assertIn("--no-clip", planned.stdout)
+        steps = ("--steps", "1", "--threads", "1", "-o", record)
+        for start in ((plan,), job):
+            done = subprocess.run([vramfit, "run", *start, *steps], capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertFalse(json.loads(contents(record))["effects"]["clip"])
+        clips = subprocess.run([vramfit, "run", plan, "--clip", "1", *steps], capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual((clips.returncode, clips.stdout), (1, ""))
+        self.assertIn("--optimizer-in-backward on with gradient clipping (", clips.stderr)
+
     def test_what_a_run_needs_all_gradients_for_is_refused_by_name(self):
-        plan, on = self.place.path("plan.json"), ("--optimizer-in-backward", "on")
-        subprocess.run([os.path.join(BIN, "vramfit"), "plan", os.path.join(MODELS, "llama.json"), "--gpus", "1xcpu-1GiB", "--no-clip", *on, "-o", plan],
-                       capture_output=True, timeout=60, check=True)
-        done = subprocess.run([os.path.join(BIN, "vramfit"), "run", plan], capture_output=True, text=True, timeout=60, check=False)
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertIn("--optimizer-in-backward on with gradient clipping (", done.stderr)
-        dump = self.place.fresh("dump")
+        on, dump = ("--optimizer-in-backward", "on"), self.place.fresh("dump")
         done = subprocess.run(self.command(1, on, "--dump-state", dump, "--dump-gradients", "2"), capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual(done.returncode, 2)
         self.assertIn("--dump-gradients: an update within backward never has all gradients at once", done.stderr)

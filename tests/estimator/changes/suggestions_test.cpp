@@ -3,8 +3,13 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <sstream>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "job/fields/job_fields.h"
+#include "job/loss_options.h"
 #include "tests/support/job_settings.h"
 #include "tests/support/models.h"
 
@@ -17,6 +22,23 @@ namespace {
 
 Estimate estimate_of(const ModelSpec& spec, const char* cluster, const Settings& settings = {}) {
   return estimate(spec, job_with(settings), parse_cluster(cluster), {});
+}
+
+/// Of the job with `change`, a suggestion's flags, added.
+Estimate estimate_followed(const ModelSpec& spec, std::string gpus, const Settings& settings,
+                           const std::string& change) {
+  Job job = job_with(settings);
+  std::istringstream words(change.substr(0, change.find(" (")));
+  for (std::string flag, value; words >> flag >> value;) {
+    const auto row = std::ranges::find(job_fields(), flag, [](const JobField& field) { return flag_of(field); });
+    if (row == job_fields().end()) {
+      REQUIRE(flag == "--gpus");
+      gpus = value;
+    } else {
+      set_job_field(job, *row, value, flag);
+    }
+  }
+  return estimate(spec, job, parse_cluster(gpus), {.suggestions = false});
 }
 
 }  // namespace
@@ -33,9 +55,36 @@ TEST_CASE("suggestions are single changes that save what they say") {
     const Estimate after = estimate_of(testing::llama_8b(), "8xH100-80GB",
                                        {{"seq_len", "8192"}, {"micro_batch", "2"}, {"checkpointing", "full"}});
     CHECK(after.ranks.at(0).total == s.total_after);
-    CHECK((after.verdict == Verdict::fits) == s.fits);
+    CHECK(after.verdict == s.verdict);
   }
   CHECK(e.suggestions[0].change == "--checkpointing full");
+}
+
+TEST_CASE("added to the flags that were given, a suggestion's flags make what it says, whatever the defaults") {
+  struct Asked {
+    ModelSpec spec;
+    const char* gpus;
+    Settings settings;
+  };
+  const std::vector<Asked> all{
+      {testing::llama_8b(), "4xRTX4090", {}},
+      {testing::llama_8b(), "1xA100-80GB", {{"seq_len", "2048"}, {"micro_batch", "2"}}},
+      {testing::llama_8b(), "2xA100-80GB", {{"seq_len", "1536"}, {"freeze", "head"}}},
+      {testing::llama_8b(), "2xA100-80GB", {{"loss", "full"}, {"micro_batch", "4"}}},
+  };
+  int other_losses = 0;
+  for (const Asked& asked : all) {
+    const Estimate before = estimate_of(asked.spec, asked.gpus, asked.settings);
+    CHECK(!before.suggestions.empty());
+    for (const Suggestion& s : before.suggestions) {
+      CAPTURE(s.change);
+      const Estimate after = estimate_followed(asked.spec, asked.gpus, asked.settings, s.change);
+      CHECK(after.ranks.at(0).total == s.total_after);
+      CHECK(after.verdict == s.verdict);
+      if (!s.change.starts_with("--loss") && loss_options(after.job) != loss_options(before.job)) ++other_losses;
+    }
+  }
+  CHECK(other_losses > 0);
 }
 
 TEST_CASE("suggestions for PyTorch's runtimes count the states that the first step makes") {

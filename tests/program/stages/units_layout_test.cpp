@@ -163,6 +163,26 @@ TEST_CASE("quantized matrices are codes and scales of a rank's rows, each on 512
   CHECK(quantized("int8", 1) == 6'979'321'856 + 32 * 4 * 43'008);
 }
 
+TEST_CASE("LibTorch's functions make codes whole in several passes over their scratch, a chunk at a time") {
+  const Graph graph = build_graph(testing::llama_8b(), {});
+  Job job = tiny_job();
+  job.precision = precision_named("bf16-mixed");
+  job.freeze = {"layers:0-31"};
+  const auto of_layer = [&](const char* format) {
+    job.quantization = format;
+    return dequantize_traffic(lay_out_units(graph, job).units.at(1));
+  };
+  constexpr std::int64_t kElements = 218'103'808;  // in 104 chunks of 2^21
+  // With half a byte that is read and 2 that are written, 22.5 bytes an element.
+  CHECK(of_layer("nf4").bytes == Bytes{20 * kElements});
+  CHECK(of_layer("nf4").launches == 7 + 4 * 104);
+  CHECK(of_layer("nf4-double").bytes == Bytes{20 * kElements});
+  CHECK(of_layer("nf4-double").launches == 7 + 8 * 104);
+  CHECK(of_layer("int8").bytes == Bytes{24 * kElements});
+  CHECK(of_layer("int8").launches == 4 * (2 * 8 + 2 * 2 + 2 * 28 + 29));
+  CHECK(of_layer("none").launches == 0);
+}
+
 TEST_CASE("what isn't a frozen matrix of a layer keeps its dtype, and what a gather makes keeps its place") {
   Job job = tiny_job();
   job.freeze = {"layers:0"};
