@@ -51,6 +51,11 @@ bool overlaps_reductions(const Job& job) {
   return job.overlap_comm.value_or(job.runtime == Runtime::deepspeed && job.sharding == "full-shard");
 }
 
+bool finds_unused_parameters(const Job& job) {
+  const bool is_checkpointed = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
+  return job.find_unused_parameters.value_or(has_trainer(job) && (job.method != Method::full || !is_checkpointed));
+}
+
 namespace {
 std::int64_t rows_of(const Job& job, std::int64_t batch) { return has_pairs(job) ? checked_mul(2, batch) : batch; }
 }  // namespace

@@ -81,16 +81,18 @@ struct Job {
   std::int64_t forward_prefetch = 1;  // units gathered ahead in forward
   std::int64_t prefetch_limit = 0;    // gathers in flight; 0: no limit
   ReduceFinish reduce_finish = ReduceFinish::early;
-  std::int64_t bucket_bytes = 25 << 20;  // of gradients summed over replicas at once
-  std::optional<bool> overlap_comm;      // of DeepSpeed; none: as overlaps_reductions() says
+  std::int64_t bucket_bytes = 25 << 20;        // of gradients summed over replicas at once
+  std::optional<bool> overlap_comm;            // of DeepSpeed; none: as overlaps_reductions() says
+  std::optional<bool> find_unused_parameters;  // of DDP; none: as finds_unused_parameters() says
   Zero3Sizes zero3_sizes;
   GrpoChoices grpo;           // of TRL's GRPOTrainer
   bool reshard_head = false;  // release the head's unit while the loss runs
   bool deterministic = false;
   Load load = Load::each;  // who reads the initial weights
   Checkpointing checkpointing;
-  std::vector<std::string> offload;  // params, optimizer, optimizer+gradients, activations
-  std::string optimizer = "adamw";   // of the list in job/optimizers.def
+  bool reentrant_checkpoints = false;  // that run backward within backward (use_reentrant of torch.utils.checkpoint)
+  std::vector<std::string> offload;    // params, optimizer, optimizer+gradients, activations
+  std::string optimizer = "adamw";     // of the list in job/optimizers.def
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
   bool optimizer_in_backward = false;  // each unit is updated as soon as its gradients are final
   Loss loss;
@@ -117,6 +119,10 @@ struct Job {
 /// Whether DeepSpeed reduces, and with ZeRO-3 gathers, on streams of their own. By default ZeRO-3 alone does (0.19,
 /// runtime/zero/config.py: overlap_comm_valid).
 bool overlaps_reductions(const Job& job);
+
+/// Whether DDP looks for parameters that a step doesn't use. By default the Trainer has it do so where nothing is
+/// checkpointed, and around PEFT's models (5.23, trainer.py: _build_accelerator_args); DDP's own default is not to.
+bool finds_unused_parameters(const Job& job);
 
 /// Whether rows come in pairs, of which a micro-batch of N has N: TRL's DPOTrainer and RewardTrainer.
 inline bool has_pairs(const Job& job) {

@@ -235,11 +235,9 @@ void finish_ddp(Draft& draft) {
     draft.not_modelled(fmt::format("{}, another DDP than the Trainer's usual one", place_of(other->second)));
   }
   const auto finds = draft.values().find(fact::kFindsUnused);
-  if (finds == draft.values().end()) return;
+  if (finds == draft.values().end() || finds->second.value == "auto") return;
   const bool is_usual = draft.is("checkpointing", "none") || draft.is(fact::kLora, "on");
-  if (is_usual == (finds->second.value == "on")) return;
-  draft.not_modelled(fmt::format("{}, another DDP than the Trainer's usual one, which {} for unused parameters here",
-                                 place_of(finds->second), is_usual ? "looks" : "doesn't look"));
+  if (is_usual != (finds->second.value == "on")) draft.derive("find_unused_parameters", finds->second.value);
 }
 
 void finish_sharding(Draft& draft) {
@@ -278,17 +276,20 @@ void finish_mesh(Draft& draft) {
   if (shards > 0) draft.assume("mesh", fmt::format("replicate={},shard={}", replicas, shards), "");
 }
 
-/// LLaMA-Factory's, which FSDP2 switches off.
+bool is_zero3(const Draft& draft) { return draft.is(fact::kParallel, "deepspeed") && draft.is(fact::kZeroStage, "3"); }
+
+/// Those of FSDP's own wrapper never do, and LLaMA-Factory's not with FSDP2. TRL changes the options that it is given
+/// beside adapters under ZeRO-3 (trl 1.16, trainer/sft_trainer.py); without any, its own don't reach the model at once.
 void finish_reentrant(Draft& draft) {
-  if (!draft.is(fact::kReentrant, "on") || draft.is("checkpointing", "none")) return;
-  if (draft.is(fact::kParallel, "fsdp") && draft.is(fact::kFsdpVersion, "2")) {
-    draft.forget(fact::kReentrant);
-    return;
+  if (draft.is("checkpointing", "none") || draft.is(fact::kFsdpCheckpointing, "on")) return;
+  const bool is_fsdp2 = draft.is(fact::kParallel, "fsdp") && draft.is(fact::kFsdpVersion, "2");
+  bool is_on = draft.is(fact::kReentrant, "on") || (draft.is(fact::kFactoryReentrant, "on") && !is_fsdp2);
+  const bool is_forced = is_trl(draft) && draft.is(fact::kLora, "on") && is_zero3(draft);
+  if (!is_on && is_forced && draft.is(fact::kCheckpointOptions, "on")) {
+    draft.note("checkpoints re-enter autograd: beside adapters under ZeRO-3 TRL changes use_reentrant to true");
+    is_on = true;
   }
-  const Draft::Value& by = draft.values().find(fact::kReentrant)->second;
-  const std::string where = by.file.empty() ? "use_reentrant_gc, on by LLaMA-Factory's default" : place_of(by);
-  draft.not_modelled(fmt::format(
-      "{}: reentrant checkpointing keeps other tensors; use_reentrant_gc: false has that of the estimates", where));
+  if (is_on) draft.derive("reentrant_checkpoints", "on");
 }
 
 }  // namespace

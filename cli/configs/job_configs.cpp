@@ -46,6 +46,11 @@ std::string trainer_of_stack(const JobFlags& flags) {
   return flags.stack.ends_with(kWith) ? flags.stack.substr(0, flags.stack.size() - kWith.size()) : flags.stack;
 }
 
+/// What the engine has nothing like, and what changes no result.
+bool is_of_trainer(const std::pair<std::string, std::string>& field) {
+  return field.first == "reentrant_checkpoints" || field.first == "find_unused_parameters";
+}
+
 /// A default length would be another job's.
 void refuse_without_length(const JobFlags& flags, const ImportedJob& job) {
   if (job.open_length.empty()) return;
@@ -81,6 +86,7 @@ void apply_configs(JobFlags& flags) {
   apply_gpus(flags, job.gpus);
   refuse_without_gpus(flags, job);
   flags.imported = job.fields;
+  if (flags.stack == "vramfit") std::erase_if(flags.imported, is_of_trainer);
   refuse_without_length(flags, job);
   flags.copies_on_several = job.is_ddp_on_several;
   for (const Finding& finding : job.unmodelled) flags.unmodelled.push_back(finding_text(finding));

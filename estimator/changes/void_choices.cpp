@@ -86,6 +86,14 @@ std::string why_no_allocator(const Job& /*job*/, const Cluster& /*cluster*/) {
   return "CPU ranks have no caching allocator";
 }
 
+std::string why_no_checkpoints(const Job& job, const Cluster& /*cluster*/) {
+  return std::holds_alternative<NoCheckpointing>(job.checkpointing) ? "without --checkpointing there are none" : "";
+}
+
+std::string why_no_ddp(const Job& job, const Cluster& /*cluster*/) {
+  return job.runtime == Runtime::pytorch && job.mesh.replicate > 1 ? "" : "only DDP reads it";
+}
+
 std::string why_not_said(const Job& /*job*/, const Cluster& /*cluster*/) { return ""; }
 
 bool is_on_cpu(const Job& /*job*/, const Cluster& cluster) { return cluster.is_cpu(); }
@@ -101,6 +109,8 @@ constexpr std::array kRows{Row{"reduce_dtype", why_no_reduction},
                            Row{"reduce_finish", why_same_finish},
                            Row{"accumulate", why_same_accumulation},
                            Row{"bucket_bytes", why_same_buckets},
+                           Row{"find_unused_parameters", why_no_ddp},
+                           Row{"reentrant_checkpoints", why_no_checkpoints},
                            Row{"reshard_head", why_no_shards},
                            Row{"deterministic", why_same_kernels, is_on_cpu},
                            Row{"load", why_no_shards},

@@ -14,7 +14,9 @@
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_field_words.h"
+#include "job/fields/runtime_text.h"
 #include "job/fields/trained_dtype.h"
+#include "job/fields/trainer_text.h"
 #include "job/fields/zero_text.h"
 #include "job/optimizers.h"
 
@@ -65,31 +67,6 @@ void set_count(Job& job, std::string_view value) {
 }
 // A product of three counts, which has to be readable again.
 constexpr std::int64_t kMostGlobalBatch = std::numeric_limits<std::int64_t>::max();
-
-/// A runtime brings its own defaults, as a precision brings its dtypes: PyTorch's allocator and FSDP2's schedule, which
-/// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit. "pytorch-ddp" is PyTorch
-/// with a copy on each GPU.
-void set_runtime(Job& job, std::string_view value) {
-  if (value == "pytorch-ddp") {
-    set_runtime(job, "pytorch");
-    job.sharding = "no-shard";
-    return;
-  }
-  set_choice<&Job::runtime, kRuntimes>(job, value);
-  const bool is_own = job.runtime == Runtime::vramfit;
-  const Job defaults;
-  job.allocator = is_own ? defaults.allocator : "native";
-  job.wrap_embeddings = is_own;
-  job.backward_prefetch = is_own ? defaults.backward_prefetch : BackwardPrefetch::pre;
-  job.forward_prefetch = is_own ? defaults.forward_prefetch : 0;
-  job.bucket_bytes = job.runtime == Runtime::deepspeed ? kDeepSpeedBucketBytes : defaults.bucket_bytes;
-}
-
-/// accelerate makes embeddings and output FSDP2 units of their own (1.15, utils/fsdp_utils.py: fsdp2_prepare_model).
-void set_modeling(Job& job, std::string_view value) {
-  set_choice<&Job::modeling, kModelings>(job, value);
-  if (job.runtime == Runtime::pytorch_fsdp2 && uses_accelerate(job)) job.wrap_embeddings = true;
-}
 
 constexpr std::array kJobFields{
     JobField{
@@ -189,6 +166,8 @@ constexpr std::array kJobFields{
         "DeepSpeed: reduce gradients on a stream of their own (overlap_comm). Default: on with ZeRO-3, off otherwise",
         get_overlap, set_overlap, FieldGroup::sharding, HonouredBy::own_runtime, AtResume::may_differ,
         InPlan::optional},
+    JobField{"find_unused_parameters", FieldForm::toggle, "on|off", kFindUnusedHelp, get_find_unused, set_find_unused,
+             FieldGroup::sharding, HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"zero3_sizes", FieldForm::text, "default|auto|KEY=N,...", kZero3SizesHelp, get_zero3_sizes,
              set_zero3_sizes, FieldGroup::sharding, HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"grpo", FieldForm::text, "default|reference|KEY=N,...", kGrpoHelp, get_grpo, set_grpo, FieldGroup::memory,
@@ -210,6 +189,9 @@ constexpr std::array kJobFields{
              "every other product; selective:attention,linear/3 names them, KIND as in the program); or of as much as "
              "leaves N % of what layers keep. Default: none",
              get_checkpointing, set_checkpointing, FieldGroup::memory},
+    JobField{"reentrant_checkpoints", FieldForm::toggle, "on|off", kReentrantCheckpointsHelp,
+             get_toggle<&Job::reentrant_checkpoints>, set_toggle<&Job::reentrant_checkpoints>, FieldGroup::memory,
+             HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{
         "offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations",
         "What is kept in host memory: optimizer states, gradients too, or all with the parameters; besides, or alone, "

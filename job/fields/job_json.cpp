@@ -43,6 +43,7 @@ std::string field_text(JsonObject& object, const JobField& field) {
 bool is_left_out(const JobField& field, const Job& job, const std::string& value) {
   if (field.form == FieldForm::list) return false;
   if (value.empty()) return true;
+  if (field.name == "find_unused_parameters") return false;
   if (field.form != FieldForm::toggle || field.in_plan != InPlan::optional) return false;
   if (field.name != "overlap_comm") return value == "off";
   Job absent = job;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -50,6 +51,7 @@ struct Edge {
 };
 
 struct Node {
+  static constexpr std::int64_t kLeaf = std::numeric_limits<std::int64_t>::max();  // of a tensor that no node made
   std::int64_t sequence = 0;
   std::string scope;  // labels of backward
   Category values = Category::activations;

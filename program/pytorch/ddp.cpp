@@ -35,12 +35,9 @@ std::vector<std::vector<std::size_t>> buckets_of(std::span<const std::int64_t> s
   return buckets;
 }
 
-/// The Trainer looks for parameters that a step doesn't use, except where its model's own checkpointing forbids it
-/// (trainer.py: _build_accelerator_args). Without it, DDP's own default is not to look.
 Ddp::Ddp(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules, ModelBuffers buffers)
     : WholeModel(torch, graph, job, modules),
-      finds_unused_(has_trainer(job) &&
-                    (job.method != Method::full || std::holds_alternative<NoCheckpointing>(job.checkpointing))),
+      finds_unused_(finds_unused_parameters(job)),
       buffers_(std::move(buffers)) {
   torch.on_gradient([this](int parameter) { take(parameter); });
 }

@@ -82,6 +82,25 @@ bool is_optimizer_of_loop(const Job& job) {
   return job.optimizer == "adamw" && !is_paged;
 }
 
+bool is_ddp(const Job& job) { return job.runtime == Runtime::pytorch && job.mesh.replicate > 1; }
+
+/// Where nothing is checkpointed, or another than DDP trains, the Trainer doesn't read them.
+bool is_choice_of_trainer(const Job& job, std::string_view field) {
+  const bool reenters = field == "reentrant_checkpoints" && job.runtime != Runtime::pytorch_fsdp1;
+  return has_trainer(job) && (reenters || field == "find_unused_parameters");
+}
+
+/// Rehearsed: DDP takes what forward has made within checkpoints for unused, and fails when backward makes its
+/// gradients (csrc/distributed/c10d/reducer.cpp: mark_variable_ready).
+void require_reentrant(const Job& job) {
+  const bool is_checkpointed = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
+  if (!job.reentrant_checkpoints || !is_checkpointed || !is_ddp(job) || !finds_unused_parameters(job)) return;
+  throw LibraryFails(fmt::format(
+      "--reentrant-checkpoints on with DDP that looks for unused parameters{} (it takes those of checkpoints for "
+      "unused, and the first step fails: --find-unused-parameters off)",
+      job.find_unused_parameters ? "" : ", as the Trainer's does with adapters"));
+}
+
 }  // namespace
 
 bool is_mixed_in_16_bits(const Job& job) {
@@ -100,9 +119,9 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     throw NotModelled(fmt::format("--modeling {} with --seq-len 1 (no token has a label then)", value("modeling")));
   }
   for (const JobField& field : job_fields()) {
-    const bool is_honoured = field.honoured_by == HonouredBy::every_runtime ||
-                             std::ranges::find(honoured, field.name) != honoured.end() ||
-                             (field.name == "grpo" && job.modeling == Modeling::trl_grpo);
+    const bool is_honoured =
+        field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end() ||
+        (field.name == "grpo" && job.modeling == Modeling::trl_grpo) || is_choice_of_trainer(job, field.name);
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
   if (job.optimizer == "adamw-4bit" && !has_optimizer(job) && has_trainer(job) &&
@@ -119,6 +138,7 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
   }
   if (!has_optimizer(job) || !is_optimizer_of_loop(job)) refuse_field(job, "optimizer");
   require_checkpointing(job);
+  require_reentrant(job);
   require_attention(job, cluster);
 }
 

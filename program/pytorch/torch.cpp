@@ -1,7 +1,6 @@
 #include "program/pytorch/torch.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "base/error.h"
@@ -338,7 +337,7 @@ Tensor Torch::require_gradient(Tensor x) {
 }
 
 std::shared_ptr<Node> Torch::leaf(std::function<void(Tensor& gradient)> take) const {
-  return std::make_shared<Node>(Node{.sequence = std::numeric_limits<std::int64_t>::max(),
+  return std::make_shared<Node>(Node{.sequence = Node::kLeaf,
                                      .scope = heap_.scope,
                                      .values = heap_.values,
                                      .next = {},

@@ -278,6 +278,7 @@ class Torch final : public Backend {
  private:
   /// The node of a tensor that nothing made, which runs as soon as the gradient is there, and gives it away.
   std::shared_ptr<Node> leaf(std::function<void(Tensor& gradient)> take) const;
+  Tensor factor_of(const Tensor& x);  // as a product reads it
   void keep_with_loss(Tensor x) { kept_.push_back(std::make_shared<const Tensor>(std::move(x))); }
   using Backward = std::function<std::vector<Tensor>(Tensor&, const std::vector<Tensor>&)>;
   Tensor make_like(const Tensor& x, std::string_view what) { return value(x.elements, x.dtype, what); }
@@ -387,9 +388,10 @@ class Torch final : public Backend {
   std::array<Tensor, 2> workspaces_;     // cuBLAS: of the main thread's handle, of the backward thread's
   std::array<Tensor, 2> lt_workspaces_;  // cuBLASLt's, in the same way
   std::optional<Dtype> autocast_;
-  std::map<int, Tensor> cast_parameters_;  // under autocast
-  KeptWithLoss kept_;                      // what backward() gives
-  std::function<void(int)> on_gradient_;   // empty: none
+  std::map<int, Tensor> cast_parameters_;      // under autocast
+  std::map<const Node*, Tensor> cast_leaves_;  // likewise
+  KeptWithLoss kept_;                          // what backward() gives
+  std::function<void(int)> on_gradient_;       // empty: none
   ModuleHooks *hooks_ = nullptr, *hooks_of_other_model_ = nullptr;
   bool in_backward_ = false, has_gradients_ = true;
   std::int64_t sequence_ = 0;

@@ -32,7 +32,7 @@ Tensor Torch::linear_of_frozen(const Tensor& x, int parameter, const Tensor& wei
     const Tensor made = autocast_ ? cast(weight, *autocast_) : weight;
     factors.weight = {made, reads(made), edge_to(made)};
   }
-  factors.input = autocast_ ? cast(x, *autocast_) : x;
+  factors.input = factor_of(x);
   return product_of(std::move(factors), inputs, outputs);
 }
 

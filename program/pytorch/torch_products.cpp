@@ -83,6 +83,18 @@ Tensor Torch::cast_parameter(int parameter, std::int64_t elements) {
 void Torch::set_autocast(std::optional<Dtype> dtype) {
   autocast_ = dtype;
   cast_parameters_.clear();
+  cast_leaves_.clear();
+}
+
+/// What no node made is converted once, as parameters are, if it needs a gradient (ATen/autocast_mode.cpp:
+/// cached_cast).
+Tensor Torch::factor_of(const Tensor& x) {
+  if (!autocast_) return x;
+  const bool is_leaf = x.made_by != nullptr && x.made_by->sequence == Node::kLeaf;
+  if (!is_leaf || !x.wants_gradient || x.dtype != Dtype::f32) return cast(x, *autocast_);
+  Tensor& known = cast_leaves_[x.made_by.get()];
+  if (known.elements == 0) known = cast(x, *autocast_);
+  return known;
 }
 
 Torch::Operand Torch::operand(int parameter, std::int64_t elements) {
@@ -101,7 +113,7 @@ Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::i
   factors.has_bias = bias >= 0;
   if (factors.has_bias) factors.added = operand(bias, outputs);
   factors.weight = operand(parameter, checked_mul(inputs, outputs));
-  factors.input = autocast_ ? cast(x, *autocast_) : x;
+  factors.input = factor_of(x);
   return product_of(std::move(factors), inputs, outputs);
 }
 
@@ -110,7 +122,7 @@ Tensor Torch::conv1d(const Tensor& x, int parameter, std::int64_t inputs, std::i
   Factors factors;
   factors.has_bias = true;
   factors.weight = operand(parameter, checked_mul(inputs, outputs));
-  factors.input = autocast_ ? cast(x, *autocast_) : x;
+  factors.input = factor_of(x);
   factors.added = operand(bias, outputs);
   return product_of(std::move(factors), inputs, outputs);
 }

@@ -35,6 +35,8 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
          "--attention", "flash"),
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--modeling", "transformers"),
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--modeling", "torchtune", "--precision", "bf16-pure"),
+        (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "pytorch-ddp", "--modeling", "transformers", "--checkpointing", "full"),
+        (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "pytorch-ddp", "--modeling", "transformers", "--method", "lora"),
         (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "deepspeed", "--modeling", "transformers", "--sharding", "shard-grad-op"),
         (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "deepspeed", "--modeling", "transformers", "--precision", "bf16-mixed"),
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--modeling", "trl-grpo", "--micro-batch", "2"),

@@ -15,6 +15,8 @@ constexpr std::array kFields{
     FieldRow{"sharding", Carried::written},
     FieldRow{"wrap", Carried::written},
     FieldRow{"checkpointing", Carried::written},
+    FieldRow{"reentrant_checkpoints", Carried::script, "off"},
+    FieldRow{"find_unused_parameters", Carried::script, ""},
     FieldRow{"offload", Carried::written},
     FieldRow{"optimizer", Carried::script},
     FieldRow{"loss", Carried::script},

@@ -10,18 +10,31 @@ namespace vramfit {
 namespace {
 
 constexpr std::array kFields{
-    FieldRow{"method", Carried::written},        FieldRow{"precision", Carried::written},
-    FieldRow{"storage_dtype", Carried::written}, FieldRow{"state_dtype", Carried::written},
-    FieldRow{"sharding", Carried::written},      FieldRow{"wrap", Carried::marked, "layer", "layers are wrapped"},
-    FieldRow{"checkpointing", Carried::written}, FieldRow{"offload", Carried::written},
-    FieldRow{"optimizer", Carried::written},     FieldRow{"loss", Carried::marked, "full", "all logits exist at once"},
-    FieldRow{"attention", Carried::written},     FieldRow{"frozen_dtype", Carried::written},
-    FieldRow{"quantization", Carried::written},  FieldRow{"lora_rank", Carried::written},
-    FieldRow{"lora_alpha", Carried::written},    FieldRow{"lora_dropout", Carried::written},
-    FieldRow{"lora_targets", Carried::written},  FieldRow{"rslora", Carried::written},
-    FieldRow{"dora", Carried::written},          FieldRow{"seq_len", Carried::written},
-    FieldRow{"micro_batch", Carried::written},   FieldRow{"grad_accum", Carried::written},
+    FieldRow{"method", Carried::written},
+    FieldRow{"precision", Carried::written},
+    FieldRow{"storage_dtype", Carried::written},
+    FieldRow{"state_dtype", Carried::written},
+    FieldRow{"sharding", Carried::written},
+    FieldRow{"wrap", Carried::marked, "layer", "layers are wrapped"},
+    FieldRow{"checkpointing", Carried::written},
+    FieldRow{"offload", Carried::written},
+    FieldRow{"optimizer", Carried::written},
+    FieldRow{"loss", Carried::marked, "full", "all logits exist at once"},
+    FieldRow{"attention", Carried::written},
+    FieldRow{"frozen_dtype", Carried::written},
+    FieldRow{"quantization", Carried::written},
+    FieldRow{"lora_rank", Carried::written},
+    FieldRow{"lora_alpha", Carried::written},
+    FieldRow{"lora_dropout", Carried::written},
+    FieldRow{"lora_targets", Carried::written},
+    FieldRow{"rslora", Carried::written},
+    FieldRow{"dora", Carried::written},
+    FieldRow{"seq_len", Carried::written},
+    FieldRow{"micro_batch", Carried::written},
+    FieldRow{"grad_accum", Carried::written},
     FieldRow{"global_batch", Carried::implied},
+    FieldRow{"reentrant_checkpoints", Carried::written},
+    FieldRow{"find_unused_parameters", Carried::implied},
 };
 
 /// axolotl loads weights in bf16 with bf16: true, which accelerate converts to fp32 under FSDP.
@@ -60,6 +73,13 @@ std::string fsdp_lines(ExportWriter& writer) {
   return text;
 }
 
+/// Without it axolotl's DDP never looks, while the Trainer's does where nothing else is said.
+std::string ddp_line(const ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  if (is_sharded(writer) || writer.plan().cluster.cards() == 1 || !has_trainer(job)) return "";
+  return fmt::format("ddp_find_unused_parameters: {}\n", finds_unused_parameters(job));
+}
+
 std::string adapter_lines(ExportWriter& writer) {
   if (writer.is("method", "full")) return "";
   const bool is_quantized = !writer.value("quantization").empty();
@@ -86,9 +106,12 @@ void write(ExportWriter& writer) {
   text += fmt::format("sequence_len: {}\nmicro_batch_size: {}\n", writer.value("seq_len"), writer.value("micro_batch"));
   text += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
   text += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
-  if (!writer.is("checkpointing", "none")) text += "gradient_checkpointing_kwargs:\n  use_reentrant: false\n";
+  if (!writer.is("checkpointing", "none")) {
+    text +=
+        fmt::format("gradient_checkpointing_kwargs:\n  use_reentrant: {}\n", writer.is("reentrant_checkpoints", "on"));
+  }
   text += fmt::format("attn_implementation: {}\noptimizer: {}\n", hf_attention(writer), hf_optimizer(writer));
-  text += fsdp_lines(writer);
+  text += fsdp_lines(writer) + ddp_line(writer);
   const std::string rest = "# Add datasets, learning_rate, lr_scheduler and num_epochs.\noutput_dir: output\n";
   writer.add_file("axolotl.yaml", writer.comments() + rest + text);
   const Cluster& cluster = writer.plan().cluster;

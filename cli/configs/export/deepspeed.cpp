@@ -17,6 +17,8 @@ constexpr std::array kFields{
     FieldRow{"sharding", Carried::written},
     FieldRow{"wrap", Carried::marked, "layer", "ZeRO has no units"},
     FieldRow{"checkpointing", Carried::written},
+    FieldRow{"reentrant_checkpoints", Carried::written},
+    FieldRow{"find_unused_parameters", Carried::implied},
     FieldRow{"offload", Carried::written},
     FieldRow{"optimizer", Carried::written},
     FieldRow{"loss", Carried::marked, "full", "all logits exist at once"},
@@ -140,7 +142,7 @@ void write(ExportWriter& writer) {
   std::string arguments = "deepspeed: ds_config.json\noutput_dir: output\n";
   arguments += fmt::format("per_device_train_batch_size: {}\n", writer.value("micro_batch"));
   arguments += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
-  arguments += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
+  arguments += hf_checkpointing_lines(writer);
   arguments +=
       fmt::format("bf16: {}\nfp16: {}\n", writer.is("precision", "bf16-mixed"), writer.is("precision", "fp16-mixed"));
   if (!has_deepspeed_optimizer(writer)) arguments += fmt::format("optim: {}\n", hf_optimizer(writer));

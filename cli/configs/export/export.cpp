@@ -47,6 +47,8 @@ constexpr std::array kCommon{
     FieldRow{"zero3_sizes", Carried::marked, "", kNoSuch},
     FieldRow{"grpo", Carried::refused, "", kNoSuch},
     FieldRow{"rotary_positions", Carried::marked, "", kNoSuch},
+    FieldRow{"reentrant_checkpoints", Carried::marked, "off", kNoSuch},
+    FieldRow{"find_unused_parameters", Carried::marked, "", kNoSuch},
     FieldRow{"reshard_head", Carried::marked, "off", kNoSuch},
     FieldRow{"deterministic", Carried::refused, "off", "set it in the script"},
     FieldRow{"compile", Carried::marked, "off", "turn torch.compile on in the tool"},

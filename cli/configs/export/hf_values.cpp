@@ -55,6 +55,16 @@ std::string hf_checkpointing(ExportWriter& writer) {
   return "false";
 }
 
+std::string hf_checkpointing_lines(ExportWriter& writer) {
+  std::string text = fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
+  const bool is_checkpointed = !writer.is("checkpointing", "none");
+  if (is_checkpointed && writer.is("reentrant_checkpoints", "on")) {
+    text += "gradient_checkpointing_kwargs:\n  use_reentrant: true\n";
+  }
+  const std::optional<bool>& finds = writer.plan().job.find_unused_parameters;
+  return finds ? text + fmt::format("ddp_find_unused_parameters: {}\n", *finds) : text;
+}
+
 std::string loaded_dtype(ExportWriter& writer) {
   const Job& job = writer.plan().job;
   const bool is_mixed = job.precision.name == "bf16-mixed" || job.precision.name == "fp16-mixed";

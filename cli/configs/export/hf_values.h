@@ -17,6 +17,9 @@ std::string hf_attention(ExportWriter& writer);
 /// "true" or "false"; other kinds of checkpointing are marked.
 std::string hf_checkpointing(ExportWriter& writer);
 
+/// gradient_checkpointing and its options, and what the Trainer's DDP is told.
+std::string hf_checkpointing_lines(ExportWriter& writer);
+
 /// dtype, bf16 and fp16. Weights under autocast are those of the storage dtype on one GPU, and always fp32 under FSDP.
 std::string hf_precision_lines(ExportWriter& writer);
 

@@ -11,18 +11,32 @@ namespace vramfit {
 namespace {
 
 constexpr std::array kFields{
-    FieldRow{"method", Carried::written},        FieldRow{"precision", Carried::written},
-    FieldRow{"storage_dtype", Carried::written}, FieldRow{"state_dtype", Carried::written},
-    FieldRow{"sharding", Carried::written},      FieldRow{"wrap", Carried::written},
-    FieldRow{"checkpointing", Carried::written}, FieldRow{"offload", Carried::written},
-    FieldRow{"optimizer", Carried::written},     FieldRow{"loss", Carried::written},
-    FieldRow{"attention", Carried::written},     FieldRow{"frozen_dtype", Carried::written},
-    FieldRow{"quantization", Carried::written},  FieldRow{"lora_rank", Carried::written},
-    FieldRow{"lora_alpha", Carried::written},    FieldRow{"lora_dropout", Carried::written},
-    FieldRow{"lora_targets", Carried::written},  FieldRow{"rslora", Carried::written},
-    FieldRow{"dora", Carried::written},          FieldRow{"seq_len", Carried::written},
-    FieldRow{"micro_batch", Carried::written},   FieldRow{"grad_accum", Carried::written},
-    FieldRow{"global_batch", Carried::implied},  FieldRow{"grpo", Carried::written},
+    FieldRow{"method", Carried::written},
+    FieldRow{"precision", Carried::written},
+    FieldRow{"storage_dtype", Carried::written},
+    FieldRow{"state_dtype", Carried::written},
+    FieldRow{"sharding", Carried::written},
+    FieldRow{"wrap", Carried::written},
+    FieldRow{"checkpointing", Carried::written},
+    FieldRow{"offload", Carried::written},
+    FieldRow{"optimizer", Carried::written},
+    FieldRow{"loss", Carried::written},
+    FieldRow{"attention", Carried::written},
+    FieldRow{"frozen_dtype", Carried::written},
+    FieldRow{"quantization", Carried::written},
+    FieldRow{"lora_rank", Carried::written},
+    FieldRow{"lora_alpha", Carried::written},
+    FieldRow{"lora_dropout", Carried::written},
+    FieldRow{"lora_targets", Carried::written},
+    FieldRow{"rslora", Carried::written},
+    FieldRow{"dora", Carried::written},
+    FieldRow{"seq_len", Carried::written},
+    FieldRow{"micro_batch", Carried::written},
+    FieldRow{"grad_accum", Carried::written},
+    FieldRow{"global_batch", Carried::implied},
+    FieldRow{"grpo", Carried::written},
+    FieldRow{"reentrant_checkpoints", Carried::written},
+    FieldRow{"find_unused_parameters", Carried::implied},
 };
 
 constexpr std::size_t kZeros = 5;
@@ -37,6 +51,12 @@ constexpr std::array<FieldRow, kFields.size() + kZeros> fields_with_deepspeed() 
 }
 constexpr auto kFieldsWithDeepSpeed = fields_with_deepspeed();
 
+/// TRL hands a list of one to PEFT as its text, which PEFT reads as a regular expression over whole names.
+std::string target_modules(const std::vector<std::string>& targets) {
+  if (targets.empty()) return "all-linear";
+  return targets.size() == 1 ? yaml_text(".*\\." + targets.front()) : fmt::format("[{}]", yaml_texts(targets));
+}
+
 std::string adapter_lines(ExportWriter& writer) {
   if (writer.is("method", "full")) return "";
   std::string text = "use_peft: true\n";
@@ -44,8 +64,7 @@ std::string adapter_lines(ExportWriter& writer) {
   const std::string dropout = writer.value("lora_dropout");
   text += fmt::format("lora_dropout: {}\n", dropout.empty() ? "0.0" : yaml_number(dropout));
   const auto& targets = writer.plan().job.lora.targets;
-  text += targets.empty() ? "lora_target_modules: all-linear\n"
-                          : fmt::format("lora_target_modules: [{}]\n", yaml_texts(targets));
+  text += fmt::format("lora_target_modules: {}\n", target_modules(targets));
   if (writer.is("rslora", "on")) text += "use_rslora: true\n";
   if (writer.is("dora", "on")) text += "use_dora: true\n";
   return text + bits_lines(writer, "use_bnb_nested_quant");
@@ -88,7 +107,7 @@ std::string argument_lines(ExportWriter& writer) {
   text += length_lines(writer);
   text += fmt::format("per_device_train_batch_size: {}\n", writer.value("micro_batch"));
   text += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
-  text += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
+  text += hf_checkpointing_lines(writer);
   if (!has_deepspeed_optimizer(writer)) text += fmt::format("optim: {}\n", hf_optimizer(writer));
   text += loss_line(writer) + adapter_lines(writer);
   return text + "output_dir: output\n";

@@ -72,6 +72,15 @@ void read_gradient_checkpointing(const Setting& setting, Draft& draft) {
   }
 }
 
+/// core/builders/causal.py: without it, whether DDP looks for unused parameters is the Trainer's to say.
+void read_ddp_switch(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.understand(setting, "what axolotl has by default on several GPUs");
+  } else {
+    draft.set(fact::kFindsUnused, "auto", setting, "what DDP is made with is the Trainer's to say");
+  }
+}
+
 void read_flash(const Setting& setting, Draft& draft) {
   if (setting.flag()) {
     draft.set("attention", "flash", setting);
@@ -158,6 +167,10 @@ constexpr std::array kKeys{
     KeyRow{"trust_remote_code", read_remote_code},
     KeyRow{"gradient_checkpointing", read_gradient_checkpointing},
     KeyRow{"gradient_checkpointing_kwargs", read_checkpointing_options},
+    KeyRow{"ddp", read_ddp_switch},
+    KeyRow{"ddp_find_unused_parameters", read_ddp},
+    KeyRow{"ddp_bucket_cap_mb", read_ddp},
+    KeyRow{"ddp_broadcast_buffers", read_ddp},
     KeyRow{"attn_implementation", read_hf_attention},
     KeyRow{"flash_attention", read_flash},
     KeyRow{"sdp_attention", read_sdp},
@@ -234,7 +247,7 @@ constexpr std::array kIgnored{
                 "wandb_* use_wandb mlflow_* comet_* swanlab_* use_swanlab trackio_* use_trackio use_tensorboard "
                 "logging_steps debug otel_* use_otel_metrics profiler_steps include_tokens_per_second telemetry"},
     IgnoredKeys{"where the program runs",
-                "local_rank ddp ddp_* use_ray ray_num_workers gpu gpu_count node_count provider memory "
+                "local_rank ddp_* use_ray ray_num_workers gpu gpu_count node_count provider memory "
                 "memory_preprocess timeout* volumes secrets dockerfile_commands project_name branch xformers*"},
 };
 constexpr KeyTable kTable{"axolotl", kKeys, kOthers, kIgnored};
@@ -276,6 +289,16 @@ void finish_batch(Draft& draft) {
   }
 }
 
+/// utils/config/__init__.py: normalize_config; core/builders/causal.py: build.
+void finish_checkpoints(const ConfigNode& root, Draft& draft) {
+  const ConfigNode* const options = find_in(root, "gradient_checkpointing_kwargs");
+  const bool has_options = options != nullptr && !options->is_null();
+  if (draft.is("checkpointing", "full") && !has_options) {
+    draft.assume(fact::kReentrant, "on", "axolotl's default without gradient_checkpointing_kwargs");
+  }
+  draft.assume(fact::kFindsUnused, "off", "axolotl's default");
+}
+
 void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.assume(fact::kLibrary, "transformers", "axolotl trains with its Trainer");
   read_keys(root, file, "", kTable, draft);
@@ -292,6 +315,7 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.assume("grad_accum", "1", "axolotl's default");
   draft.assume("optimizer", "adamw:fused", "axolotl's default");
   draft.assume("checkpointing", "none", "axolotl's default");
+  finish_checkpoints(root, draft);
   // utils/__init__.py: set_pytorch_cuda_alloc_conf, called by its command line.
   draft.assume("allocator", "expandable",
                "axolotl sets expandable_segments:True unless PYTORCH_ALLOC_CONF is set; with torch before 2.9 also "

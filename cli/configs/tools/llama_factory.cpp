@@ -47,23 +47,32 @@ void read_pure(const Setting& setting, Draft& draft) {
   }
 }
 /// model/model_utils/checkpointing.py; on by default, and off with FSDP2.
-void read_reentrant(const Setting& setting, Draft& draft) {
-  draft.set(fact::kReentrant, setting.flag() ? "on" : "off", setting, "whether checkpoints re-enter autograd");
+void read_reentrant_gc(const Setting& setting, Draft& draft) {
+  draft.set(fact::kFactoryReentrant, setting.flag() ? "on" : "off", setting, "whether checkpoints re-enter autograd");
 }
 void read_packing(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
 
 constexpr std::array kKeys{
-    KeyRow{"model_name_or_path", read_model},   KeyRow{"stage", read_stage},
-    KeyRow{"finetuning_type", read_method},     KeyRow{"cutoff_len", read_count<kSeqLen>},
-    KeyRow{"lora_rank", read_count<kLoraRank>}, KeyRow{"lora_alpha", read_lora_alpha},
-    KeyRow{"lora_dropout", read_lora_dropout},  KeyRow{"lora_target", read_lora_targets},
-    KeyRow{"use_rslora", read_rslora},          KeyRow{"quantization_bit", read_bits},
-    KeyRow{"double_quantization", read_nested}, KeyRow{"pure_bf16", read_pure},
-    KeyRow{"flash_attn", read_hf_attention},    KeyRow{"disable_gradient_checkpointing", read_no_checkpointing},
-    KeyRow{"use_reentrant_gc", read_reentrant}, KeyRow{"packing", read_packing},
-    KeyRow{"neat_packing", read_packing},       KeyRow{"use_dora", read_dora},
+    KeyRow{"model_name_or_path", read_model},
+    KeyRow{"stage", read_stage},
+    KeyRow{"finetuning_type", read_method},
+    KeyRow{"cutoff_len", read_count<kSeqLen>},
+    KeyRow{"lora_rank", read_count<kLoraRank>},
+    KeyRow{"lora_alpha", read_lora_alpha},
+    KeyRow{"lora_dropout", read_lora_dropout},
+    KeyRow{"lora_target", read_lora_targets},
+    KeyRow{"use_rslora", read_rslora},
+    KeyRow{"quantization_bit", read_bits},
+    KeyRow{"double_quantization", read_nested},
+    KeyRow{"pure_bf16", read_pure},
+    KeyRow{"flash_attn", read_hf_attention},
+    KeyRow{"disable_gradient_checkpointing", read_no_checkpointing},
+    KeyRow{"use_reentrant_gc", read_reentrant_gc},
+    KeyRow{"packing", read_packing},
+    KeyRow{"neat_packing", read_packing},
+    KeyRow{"use_dora", read_dora},
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"Liger's kernels", "enable_liger_kernel"},
@@ -119,12 +128,13 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   read_arguments(root, file, kTable, draft);
   draft.assume(fact::kLora, "on", "LLaMA-Factory's default");
   draft.assume("checkpointing", "full", "LLaMA-Factory's default");
-  draft.assume(fact::kReentrant, "on", "LLaMA-Factory's default: use_reentrant_gc");
+  draft.assume(fact::kFactoryReentrant, "on", "LLaMA-Factory's default");
   draft.assume("seq_len", "2048", "LLaMA-Factory's default");
   draft.assume("micro_batch", "8", "the Trainer's default");
   draft.assume("grad_accum", "1", "the Trainer's default");
   draft.assume("optimizer", "adamw:fused", "the Trainer's default");
   if (!draft.is(fact::kLora, "on")) return;
+  draft.assume(fact::kFindsUnused, "off", "LLaMA-Factory's with LoRA");  // hparams/parser.py: get_train_args
   // hparams/finetuning_args.py and model_args.py; the base is loaded in the compute dtype (model/loader.py).
   draft.assume("lora_rank", "8", "LLaMA-Factory's default");
   draft.assume("lora_alpha", fmt::format("{}", 2 * std::stoll(draft.get("lora_rank").value())), "twice the rank");

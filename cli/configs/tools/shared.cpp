@@ -108,6 +108,10 @@ void read_checkpointing(const Setting& setting, Draft& draft) {
   }
 }
 
+void read_reentrant(const Setting& setting, Draft& draft) {
+  draft.set(fact::kReentrant, setting.flag() ? "on" : "off", setting, "whether checkpoints re-enter autograd");
+}
+
 namespace {
 
 void read_every_nth(const Setting& setting, Draft& draft) {
@@ -120,9 +124,9 @@ void read_every_nth(const Setting& setting, Draft& draft) {
   draft.set("checkpointing", fmt::format("every:{}", n), setting);
 }
 
-constexpr std::array kCheckpointingKeys{KeyRow{"every_n_layers", read_every_nth}};
+constexpr std::array kCheckpointingKeys{KeyRow{"every_n_layers", read_every_nth},
+                                        KeyRow{"use_reentrant", read_reentrant}};
 constexpr std::array kCheckpointingOthers{
-    UnmodelledKeys{"reentrant checkpointing keeps other tensors; the estimates are of the other kind", "use_reentrant"},
     UnmodelledKeys{"activations in host memory", "offload"},
 };
 constexpr std::array kCheckpointingIgnored{
@@ -132,8 +136,14 @@ constexpr KeyTable kCheckpointingTable{"gradient_checkpointing_kwargs", kCheckpo
 
 }  // namespace
 
+/// What remains besides every_n_layers and offload is what torch.utils.checkpoint gets, whose use_reentrant is true
+/// unless it is told (transformers 5.23, trainer.py; torch 2.11, utils/checkpoint.py).
 void read_checkpointing_options(const Setting& setting, Draft& draft) {
   read_keys(setting, kCheckpointingTable, draft);
+  const auto is_taken = [](const std::string& key) { return key == "every_n_layers" || key == "offload"; };
+  if (std::ranges::all_of(setting.node->keys, is_taken)) return;
+  draft.derive(fact::kCheckpointOptions, "on");
+  draft.assume(fact::kReentrant, "on", "torch.utils.checkpoint's default, where it is given options");
 }
 
 void read_replicas(const Setting& setting, Draft& draft) {

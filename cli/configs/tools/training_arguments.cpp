@@ -39,6 +39,8 @@ void read_fsdp_config(const Setting& setting, Draft& draft) {
   }
 }
 
+}  // namespace
+
 /// What DistributedDataParallel is made with, which other ways to train don't read (trainer.py:
 /// _build_accelerator_args).
 void read_ddp(const Setting& setting, Draft& draft) {
@@ -56,6 +58,8 @@ void read_ddp(const Setting& setting, Draft& draft) {
     draft.set(fact::kOtherDdp, "on", setting, "for DDP alone");
   }
 }
+
+namespace {
 
 constexpr std::array kAcceleratorOthers{
     UnmodelledKeys{"micro-batches are added up otherwise", "gradient_accumulation_kwargs"}};

@@ -1,10 +1,14 @@
 // trl 1.16, trainer/*_config.py, trainer/model_config.py and scripts/utils.py; names of older ones where they differ.
+#include <algorithm>
 #include <array>
+#include <cctype>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
+#include "job/fields/field_text.h"
 
 namespace vramfit {
 namespace {
@@ -22,6 +26,37 @@ void read_rslora(const Setting& setting, Draft& draft) {
 void read_nested(const Setting& setting, Draft& draft) {
   draft.set(fact::kNested, setting.flag() ? "on" : "off", setting);
 }
+/// The names that a module's may end with: of ".*\.q_proj" or ".*\.(q_proj|v_proj)". None of other expressions.
+std::vector<std::string> endings_of(std::string_view expression) {
+  constexpr std::string_view kBegin = ".*\\.";
+  if (!expression.starts_with(kBegin)) return {};
+  expression.remove_prefix(kBegin.size());
+  const bool is_group = expression.size() > 2 && expression.front() == '(' && expression.back() == ')';
+  if (is_group) expression = expression.substr(1, expression.size() - 2);
+  const auto is_plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
+  std::vector<std::string> names = split_list(std::string(expression), '|');
+  const bool are_names = std::ranges::all_of(
+      names, [&](const std::string& name) { return !name.empty() && std::ranges::all_of(name, is_plain); });
+  return are_names && (is_group || names.size() == 1) ? names : std::vector<std::string>{};
+}
+
+/// Of a single text PEFT makes a regular expression over whole names, as TRL makes of a list of one
+/// (trainer/model_config.py: __post_init__; peft 0.21, tuners/tuners_utils.py: check_target_module_exists).
+void read_target_modules(const Setting& setting, Draft& draft) {
+  const ConfigNode& node = *setting.node;
+  const std::size_t count = node.is_list() ? node.items.size() : 1;
+  const std::string& text = node.is_list() && count == 1 ? node.items.front().text : node.text;
+  if (count != 1 || text == "all-linear") return read_lora_targets(setting, draft);
+  const std::vector<std::string> names = endings_of(text);
+  if (names.empty()) {
+    return draft.not_modelled(
+        setting,
+        "PEFT reads a single text as a regular expression over whole names of modules; a list of names, such as "
+        "[q_proj, v_proj], is read, all-linear, or for one name '.*\\.q_proj'");
+  }
+  draft.set("lora_targets", fmt::format("{}", fmt::join(names, ",")), setting);
+}
+
 /// null is no limit (trl 1.16, sft_trainer.py: prepare_dataset), so that rows are as long as the data have them.
 void read_length(const Setting& setting, Draft& draft) {
   if (!setting.node->is_null()) return read_count<kSeqLen>(setting, draft);
@@ -179,7 +214,7 @@ constexpr std::array kKeys{
     KeyRow{"lora_r", read_count<kLoraRank>},
     KeyRow{"lora_alpha", read_lora_alpha},
     KeyRow{"lora_dropout", read_lora_dropout},
-    KeyRow{"lora_target_modules", read_lora_targets},
+    KeyRow{"lora_target_modules", read_target_modules},
     KeyRow{"use_rslora", read_rslora},
     KeyRow{"use_dora", read_dora},
     KeyRow{"load_in_4bit", read_load_in_4bit},

@@ -193,7 +193,7 @@ class DpoLoop : public ReferencedLoop {
 
   /// Whether checkpoints are: once TRL has turned them on again behind a reference's forward (trl/models/utils.py:
   /// disable_gradient_checkpointing).
-  bool is_reentrant_ = false;
+  bool is_reentrant_ = parts_.job.reentrant_checkpoints;
 };
 
 }  // namespace

@@ -49,10 +49,11 @@ class Loop {
     bool checkpoints = true;    // as the job says
     bool is_reentrant = false;  // which these then are
   };
+  Wrapped trained_model() const { return {parts_.model, parts_.wrapper, true, parts_.job.reentrant_checkpoints}; }
   /// The model's forward up to its logits; `mask` and `items` as Model::prepare takes them. The wrapper's end of
   /// forward is the caller's, as a model may compute its loss within it.
   Tensor forward(const Tensor& ids, const Tensor& mask = {}, const Tensor& items = {}) {
-    return forward_of({parts_.model, parts_.wrapper}, ids, mask, items);
+    return forward_of(trained_model(), ids, mask, items);
   }
   Tensor forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor& mask, const Tensor& items);
   /// A tensor of one number for each token of a micro-batch, copied from the host.

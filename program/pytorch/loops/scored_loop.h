@@ -15,6 +15,7 @@ class ScoredLoop : public TrainerLoop {
   /// Beside adapters that are in parts under DeepSpeed, of checkpoints; the Trainer doesn't read what it is asked for,
   /// and first makes others (gradient_checkpointing_kwargs).
   bool asks_for_reentrant_checkpoints() const {
+    if (parts_.job.reentrant_checkpoints) return true;
     return has_adapters(parts_.job) && parts_.job.runtime == Runtime::deepspeed && parts_.job.sharding == "full-shard";
   }
   /// Whether the wrapper is in the model itself, and not around it.

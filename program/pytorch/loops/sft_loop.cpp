@@ -15,7 +15,7 @@ class SftLoop : public ScoredLoop {
 
  private:
   Tensor loss_of(const Inputs& inputs) override {
-    const Outputs outputs = returned(parts_.wrapper, forward_with_scores({parts_.model, parts_.wrapper}, inputs, {}));
+    const Outputs outputs = returned(parts_.wrapper, forward_with_scores(trained_model(), inputs, {}));
     const Scope scope(heap(), "loss");
     const Tensor losses = torch().negative(outputs.scores.log_probabilities);
     Tensor loss;

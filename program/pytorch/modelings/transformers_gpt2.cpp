@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
@@ -25,6 +26,11 @@ Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
 void Gpt2::require_code(const Job& job) const {
   if (job.runtime == Runtime::deepspeed) refuse_model(job, "GPT-2 with --runtime deepspeed");
   if (is_eager_ && gpt2_.upcasts_scores) refuse_model(job, "GPT-2 with reorder_and_upcast_attn and --attention math");
+  // Its mask is passed by position, so that it goes before what else a checkpoint is passed.
+  const bool is_checkpointed = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
+  if (is_eager_ && is_checkpointed && job.reentrant_checkpoints) {
+    refuse_model(job, "GPT-2 with --reentrant-checkpoints on and --attention math");
+  }
   if (gpt2_.activation == Activation::relu) refuse_model(job, "GPT-2 with relu");
   for (const double rate : {gpt2_.dropout.embedding, gpt2_.dropout.attention, gpt2_.dropout.hidden}) {
     if (rate == 1) refuse_model(job, "GPT-2 with a dropout of 1");  // which PyTorch computes otherwise

@@ -24,6 +24,7 @@ ImportedJob imported(const std::string& name, const std::string& text) {
 
 const std::string kTrainer = "output_dir: out\nper_device_train_batch_size: 2\nbf16: true\n";
 const std::string kAxolotl = "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 2\n";
+const std::string kFactory = "model_name_or_path: org/model\nstage: sft\ncutoff_len: 512\n";
 const std::string kSft = "model_name_or_path: org/model\ndataset_name: d\noutput_dir: o\npacking: false\n";
 
 }  // namespace
@@ -140,25 +141,65 @@ TEST_CASE("what only DDP reads is not modelled where it is another DDP, and wher
   const auto says_ddp = [](const ImportedJob& job) { return says(job.unmodelled, "", "another DDP"); };
   CHECK(says_ddp(imported("t.yaml", kTrainer + "ddp_bucket_cap_mb: 200\n")));
   CHECK(!says_ddp(imported("t.yaml", kTrainer + "ddp_bucket_cap_mb: 25\n")));
-  CHECK(says_ddp(imported("t.yaml", kTrainer + "ddp_find_unused_parameters: false\n")));
-  CHECK(!says_ddp(imported("t.yaml", kTrainer + "ddp_find_unused_parameters: false\ngradient_checkpointing: true\n")));
   CHECK(!says_ddp(imported("t.yaml", kTrainer + "ddp_bucket_cap_mb: 200\nfsdp: true\n")));
 }
 
-TEST_CASE("LLaMA-Factory's checkpoints re-enter autograd unless its key or FSDP2 says otherwise") {
-  const std::string full = "model_name_or_path: org/model\nstage: sft\nfinetuning_type: full\ncutoff_len: 512\n";
-  CHECK(says(imported("l.yaml", full).unmodelled, "", "use_reentrant_gc: false"));
-  CHECK(says(imported("l.yaml", full + "use_reentrant_gc: true\n").unmodelled, "", "l.yaml:5: use_reentrant_gc"));
-  CHECK(imported("l.yaml", full + "use_reentrant_gc: false\n").unmodelled.empty());
-  CHECK(imported("l.yaml", full + "disable_gradient_checkpointing: true\n").unmodelled.empty());
-  CHECK(imported("l.yaml", full + "fsdp: full_shard\n").unmodelled.empty());
+TEST_CASE("whether DDP looks for unused parameters is a field where it is another than the Trainer's usual one") {
+  const std::string no = "ddp_find_unused_parameters: false\n";
+  CHECK(value_of(imported("t.yaml", kTrainer + no), "find_unused_parameters") == "off");
+  CHECK(value_of(imported("t.yaml", kTrainer + no + "gradient_checkpointing: true\n"), "find_unused_parameters") == "");
+  CHECK(value_of(imported("t.yaml", kTrainer + no + "fsdp: true\n"), "find_unused_parameters") == "");
+  CHECK(value_of(imported("l.yaml", kFactory + "finetuning_type: lora\n"), "find_unused_parameters") == "off");
+  CHECK(value_of(imported("l.yaml", kFactory + "finetuning_type: full\n"), "find_unused_parameters") == "");
+  CHECK(value_of(imported("a.yaml", kAxolotl), "find_unused_parameters") == "off");
+  CHECK(value_of(imported("a.yaml", kAxolotl + "ddp: false\n"), "find_unused_parameters") == "");
+  CHECK(value_of(imported("a.yaml", kAxolotl + "gradient_checkpointing: true\n"), "find_unused_parameters") == "");
 }
 
-TEST_CASE("a pattern over names of modules is named with its line") {
-  const ImportedJob job = imported("sft.yaml", kSft + "use_peft: true\nlora_target_modules: '.*\\.(q_proj|v_proj)'\n");
-  CHECK(says(job.unmodelled, "lora_target_modules", "a list of names"));
-  CHECK(value_of(imported("sft.yaml", kSft + "use_peft: true\nlora_target_modules: [q_proj, v_proj]\n"),
-                 "lora_targets") == "q_proj,v_proj");
+TEST_CASE("checkpoints re-enter autograd as each tool's key or default says") {
+  const auto reenters = [](const std::string& file, const std::string& text) {
+    const ImportedJob job = imported(file, text);
+    CHECK(job.unmodelled.empty());
+    return value_of(job, "reentrant_checkpoints") == "on";
+  };
+  const std::string full = kFactory + "finetuning_type: full\n";
+  CHECK(reenters("l.yaml", full));
+  CHECK(!reenters("l.yaml", full + "use_reentrant_gc: false\n"));
+  CHECK(!reenters("l.yaml", full + "disable_gradient_checkpointing: true\n"));
+  CHECK(!reenters("l.yaml", full + "fsdp: full_shard\n"));
+  const std::string checkpointed = "gradient_checkpointing: true\n", options = "gradient_checkpointing_kwargs:\n  ";
+  CHECK(reenters("a.yaml", kAxolotl + checkpointed));
+  CHECK(!reenters("a.yaml", kAxolotl + checkpointed + options + "use_reentrant: false\n"));
+  CHECK(!reenters("a.yaml", kAxolotl));
+  CHECK(!reenters("t.yaml", kTrainer + checkpointed));
+  CHECK(reenters("t.yaml", kTrainer + checkpointed + options + "use_reentrant: true\n"));
+  CHECK(reenters("t.yaml", kTrainer + checkpointed + options + "preserve_rng_state: false\n"));
+  CHECK(!reenters("t.yaml", kTrainer + options + "use_reentrant: true\n"));
+}
+
+TEST_CASE("beside adapters under ZeRO-3, TRL changes use_reentrant to true where options of checkpoints are given") {
+  const std::string zero3 = R"(deepspeed: {zero_optimization: {stage: 3}}
+)";
+  const std::string no = "gradient_checkpointing_kwargs:\n  use_reentrant: false\n", lora = "use_peft: true\n";
+  CHECK(value_of(imported("sft.yaml", kSft + zero3 + no + lora), "reentrant_checkpoints") == "on");
+  CHECK(value_of(imported("sft.yaml", kSft + zero3 + lora), "reentrant_checkpoints") == "");
+  CHECK(value_of(imported("sft.yaml", kSft + zero3 + no), "reentrant_checkpoints") == "");
+  CHECK(value_of(imported("sft.yaml", kSft + no + lora), "reentrant_checkpoints") == "");
+}
+
+TEST_CASE("TRL's single target is PEFT's regular expression, of which endings of names alone are read") {
+  const auto of_targets = [](const std::string& targets) {
+    return imported("sft.yaml", kSft + "use_peft: true\nlora_target_modules: " + targets + "\n");
+  };
+  CHECK(value_of(of_targets("[q_proj, v_proj]"), "lora_targets") == "q_proj,v_proj");
+  CHECK(value_of(of_targets("all-linear"), "lora_targets") == "all-linear");
+  CHECK(value_of(of_targets("['.*\\.down_proj']"), "lora_targets") == "down_proj");
+  CHECK(value_of(of_targets("'.*\\.(q_proj|v_proj)'"), "lora_targets") == "q_proj,v_proj");
+  for (const char* const other :
+       {"q_proj", "[q_proj]", "'q_proj,v_proj'", "all", "'.*q_proj'", "'.*\\.(q|k).proj'", "'.*\\.q|v'"}) {
+    CAPTURE(other);
+    CHECK(says(of_targets(other).unmodelled, "lora_target_modules", "regular expression"));
+  }
 }
 
 TEST_CASE("FSDP of one file and DeepSpeed of another are refused with both places, other kinds become DeepSpeed") {

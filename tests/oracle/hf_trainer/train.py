@@ -35,6 +35,8 @@ def parse(arguments):
     parser.add_argument("--storage", choices=["fp32", "bf16"], default="fp32", help="of the weights under bf16-mixed")
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adamw:fused")
     parser.add_argument("--checkpointing", choices=["none", "full"], default="none")
+    parser.add_argument("--use-reentrant", choices=["default", "on", "off"], default="default", help="of gradient_checkpointing_kwargs")
+    parser.add_argument("--find-unused", choices=["default", "on", "off"], default="default", help="ddp_find_unused_parameters")
     parser.add_argument("--lora-rank", type=int, default=0, help="adapters by PEFT; 0: none")
     parser.add_argument("--lora-dropout", type=float, default=0)
     parser.add_argument("--lora-targets", default="all-linear")
@@ -210,6 +212,8 @@ def settings_of(options):
         "output_dir": str(pathlib.Path(options.config).parent / "checkpoints"), "report_to": [], "save_strategy": "no", "disable_tqdm": True, "logging_steps": 1000, "dataloader_pin_memory": False,
         "per_device_train_batch_size": options.batch, "gradient_accumulation_steps": options.accumulation, "max_steps": options.steps,
         "gradient_checkpointing": options.checkpointing == "full" and options.checkpointed_by == "layers",
+        **({} if options.use_reentrant == "default" else {"gradient_checkpointing_kwargs": {"use_reentrant": options.use_reentrant == "on"}}),
+        **({} if options.find_unused == "default" else {"ddp_find_unused_parameters": options.find_unused == "on"}),
         "max_grad_norm": options.max_grad_norm, "bf16": options.precision == "bf16-mixed", "fp16": options.precision == "fp16-mixed", "optim": OPTIMIZERS[options.optimizer], **fsdp_of(options), **deepspeed_of(options)}
 
 

@@ -1,0 +1,18 @@
+#include "job/fields/trainer_text.h"
+
+#include "job/fields/field_text.h"
+
+namespace vramfit {
+
+std::string get_find_unused(const Job& job) {
+  if (!job.find_unused_parameters) return "";
+  return *job.find_unused_parameters ? "on" : "off";
+}
+
+void set_find_unused(Job& job, std::string_view value) {
+  if (value.empty()) return job.find_unused_parameters.reset();
+  if (value != "on" && value != "off") unknown_value(value, {"on", "off"});
+  job.find_unused_parameters = value == "on";
+}
+
+}  // namespace vramfit

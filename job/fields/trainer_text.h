@@ -1,0 +1,22 @@
+// What transformers' Trainer alone has a choice of, as text.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "job/job.h"
+
+namespace vramfit {
+
+/// JobField (job/fields/job_fields.h) says what they return and throw; "" as long as the Trainer decides.
+std::string get_find_unused(const Job& job);
+void set_find_unused(Job& job, std::string_view value);
+
+inline constexpr std::string_view kFindUnusedHelp =
+    "transformers' Trainer and TRL's with DDP: look for parameters that a step doesn't use "
+    "(ddp_find_unused_parameters). Default: on without gradient checkpointing, and with adapters";
+inline constexpr std::string_view kReentrantCheckpointsHelp =
+    "transformers' Trainer and TRL's, but with FSDP1: checkpoints re-enter autograd (use_reentrant), and keep other tensors "
+    "(docs/activation-checkpointing.md). Default: off";
+
+}  // namespace vramfit
