@@ -16,7 +16,7 @@ inline constexpr std::string_view kFindUnusedHelp =
     "transformers' Trainer and TRL's with DDP: look for parameters that a step doesn't use "
     "(ddp_find_unused_parameters). Default: on without gradient checkpointing, and with adapters";
 inline constexpr std::string_view kReentrantCheckpointsHelp =
-    "transformers' Trainer and TRL's, but with FSDP1: checkpoints re-enter autograd (use_reentrant), and keep other tensors "
-    "(docs/activation-checkpointing.md). Default: off";
+    "transformers' Trainer and TRL's, without FSDP1: checkpoints re-enter autograd (use_reentrant), and keep other "
+    "tensors (docs/activation-checkpointing.md). Default: off";
 
 }  // namespace vramfit

@@ -40,7 +40,6 @@ const std::vector<Drawn> kDrawn{
     {"wrap", {"layer", "layer", "layers:2", "none", "size:2000000", "pattern:layers.*"}},
     {"wrap_embeddings", {"on", "off"}},
     {"checkpointing", {"none", "full", "every:2", "selective", "budget:50%"}},
-    {"reentrant_checkpoints", {"off", "off", "on"}},
     {"offload", {"none", "none", "params", "optimizer", "optimizer+gradients"}},
     {"optimizer",
      {"adamw:fused", "adamw:fused", "adamw:foreach", "adamw-8bit:fused", "adamw-4bit:torchao", "adafactor:fused",
@@ -104,7 +103,6 @@ PlanFile draw_plan(Random& random) {
 /// Fields whose values say the same in two ways are written in one of them.
 Job normal(Job job, const Cluster& cluster) {
   job.overlap_comm = overlaps_reductions(job);
-  if (std::holds_alternative<NoCheckpointing>(job.checkpointing)) job.reentrant_checkpoints = false;
   if (!job.frozen_dtype || job.method == Method::full) job.frozen_dtype = job.precision.compute;
   if (job.mesh.replicate == 1) {  // hybrid in name alone
     if (job.sharding == "hybrid-shard") job.sharding = "full-shard";
