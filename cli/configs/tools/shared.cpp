@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "cli/configs/syntax/json.h"
+
 namespace vramfit {
 namespace {
 
@@ -139,6 +141,12 @@ constexpr KeyTable kCheckpointingTable{"gradient_checkpointing_kwargs", kCheckpo
 /// What remains besides every_n_layers and offload is what torch.utils.checkpoint gets, whose use_reentrant is true
 /// unless it is told (transformers 5.23, trainer.py; torch 2.11, utils/checkpoint.py).
 void read_checkpointing_options(const Setting& setting, Draft& draft) {
+  if (setting.node->is_scalar() && setting.node->text.starts_with('{')) {  // as a command line has it
+    ConfigNode map = read_json(setting.node->text, setting.file);
+    for (ConfigNode& item : map.items) item.line = setting.node->line;
+    draft.pass_over(setting);
+    return read_checkpointing_options({setting.file, setting.key, &map}, draft);
+  }
   read_keys(setting, kCheckpointingTable, draft);
   const auto is_taken = [](const std::string& key) { return key == "every_n_layers" || key == "offload"; };
   if (std::ranges::all_of(setting.node->keys, is_taken)) return;

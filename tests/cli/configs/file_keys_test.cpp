@@ -174,6 +174,7 @@ TEST_CASE("checkpoints re-enter autograd as each tool's key or default says") {
   CHECK(!reenters("t.yaml", kTrainer + checkpointed));
   CHECK(reenters("t.yaml", kTrainer + checkpointed + options + "use_reentrant: true\n"));
   CHECK(reenters("t.yaml", kTrainer + checkpointed + options + "preserve_rng_state: false\n"));
+  CHECK(reenters("t.yaml", kTrainer + checkpointed + "gradient_checkpointing_kwargs: '{\"use_reentrant\": true}'\n"));
   CHECK(!reenters("t.yaml", kTrainer + options + "use_reentrant: true\n"));
 }
 
