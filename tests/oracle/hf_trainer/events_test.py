@@ -24,6 +24,7 @@ STEPS = 3
 
 @dataclasses.dataclass
 class Case(FamilyDims):
+    dora = False  # no field: only some tests have adapters with magnitudes
     tied: bool = False
     batch: int = 1
     accumulation: int = 1
