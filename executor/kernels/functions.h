@@ -10,6 +10,9 @@ int update_plain(const AdamwUpdate& update, const PlainAverages& averages, Strea
 int update_rounding(const AdamwUpdate& update, const PlainAverages& averages, const RoundedStretch& stretch,
                     Stream stream);
 int update_coded(const AdamwUpdate& update, const CodedAverages& averages, Stream stream);
+int begin_scaled(const AdamwUpdate& update, const ScaledAverages& averages, Stream stream);
+int update_scaled(const AdamwUpdate& update, const ScaledAverages& averages, const ScaledStretch& stretch,
+                  Stream stream);
 int dequantize(const CodedMatrix& matrix, Stream stream);
 int gate(const GatedUnit& unit, void* output, Stream stream);
 int gate_backward(const GatedUnit& unit, const GatedUnitGradients& gradients, Stream stream);

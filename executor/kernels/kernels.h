@@ -44,6 +44,26 @@ struct CodedAverages {
   int bits;  // 8 or 4, as adamw-8bit and adamw-4bit keep them
 };
 
+/// What an update with scales knows of a parameter: its largest new averages, by their bits, and its scales before.
+struct ScaledNumbers {
+  std::int32_t largest_first, largest_second;
+  float first_scale, second_scale;
+};
+
+/// Averages as numbers of FP8 (e4m3) and of fp16, each with a scale for what is there of each parameter.
+struct ScaledAverages {
+  std::uint8_t* first;
+  void* second;
+  float *first_scales, *second_scales;  // [parameters]
+  std::int64_t parameters;
+  ScaledNumbers* numbers;  // [parameters], scratch
+};
+
+/// A parameter's elements, which begin at a multiple of four.
+struct ScaledStretch {
+  std::int64_t parameter, offset, elements;
+};
+
 /// Places in a table of 16 numbers, whole numbers, or numbers of FP8 (e4m3).
 enum class Codes : std::uint8_t { normal_float, int8, e4m3 };
 
@@ -138,6 +158,10 @@ struct Kernels {
   int (*update_rounding)(const AdamwUpdate& update, const PlainAverages& averages, const RoundedStretch& stretch,
                          Stream stream);
   int (*update_coded)(const AdamwUpdate& update, const CodedAverages& averages, Stream stream);
+  /// Counts the update unless it is skipped, and fills the scratch, for update_scaled of each parameter.
+  int (*begin_scaled)(const AdamwUpdate& update, const ScaledAverages& averages, Stream stream);
+  int (*update_scaled)(const AdamwUpdate& update, const ScaledAverages& averages, const ScaledStretch& stretch,
+                       Stream stream);
   int (*dequantize)(const CodedMatrix& matrix, Stream stream);
   int (*gate)(const GatedUnit& unit, void* output, Stream stream);
   int (*gate_backward)(const GatedUnit& unit, const GatedUnitGradients& gradients, Stream stream);
@@ -151,7 +175,7 @@ struct Kernels {
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 4;
+inline constexpr int kInterface = 5;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

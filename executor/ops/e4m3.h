@@ -27,9 +27,9 @@ struct E4m3 {
   }
 
   /// The nearest, to even; of what is beyond the largest number, that one.
-  static std::uint32_t code(float x) {
+  VRAMFIT_ON_BOTH static std::uint32_t code(float x) {
     constexpr float kOfEighths = 0x1p14F;  // neighbours there differ by an eighth of the least normal number
-    const float size = std::min(std::fabs(x), kLargest);
+    const float size = std::min(std::fabs(x), +kLargest);
     const auto bits = std::bit_cast<std::uint32_t>(size);
     const std::uint32_t normal = ((bits + 0x7FFFFU + (bits >> kBits & 1U)) >> kBits) - (kBias << 3U);
     const std::uint32_t small =

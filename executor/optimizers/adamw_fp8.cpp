@@ -13,6 +13,7 @@
 #include "executor/ops/e4m3.h"
 #include "executor/optimizers/adam_numbers.h"
 #include "executor/optimizers/adamw_fp8_cuda.h"
+#include "executor/optimizers/adamw_kernels.h"
 #include "executor/optimizers/elements_torch.h"
 #include "executor/optimizers/tensor_scales.h"
 
@@ -121,6 +122,7 @@ void adamw_fp8_on_cpu(OptimizerCall& call) {
 
 }  // namespace
 
-const OptimizerSteps optimizer_steps::adamw_fp8{.cpu = adamw_fp8_on_cpu, .cuda = adamw_fp8_on_cuda};
+const OptimizerSteps optimizer_steps::adamw_fp8{
+    .cpu = adamw_fp8_on_cpu, .cuda = adamw_fp8_on_cuda, .own_cuda = update_scaled_by_kernel};
 
 }  // namespace vramfit

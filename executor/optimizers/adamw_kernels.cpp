@@ -67,4 +67,23 @@ void update_rounding_by_kernel(OptimizerCall& call) {
   }
 }
 
+void update_scaled_by_kernel(OptimizerCall& call) {
+  const cuda::Kernels& kernels = require_own_kernels();
+  const cuda::AdamwUpdate update = update_of(call);
+  const cuda::Stream stream = stream_of(call.parameters);
+  const cuda::ScaledAverages averages{.first = call.states[0].mutable_data_ptr<std::uint8_t>(),
+                                      .second = call.states[1].mutable_data_ptr(),
+                                      .first_scales = call.states[2].mutable_data_ptr<float>(),
+                                      .second_scales = call.states[3].mutable_data_ptr<float>(),
+                                      .parameters = static_cast<std::int64_t>(call.rows.size()),
+                                      .numbers = static_cast<cuda::ScaledNumbers*>(call.scratch->mutable_data_ptr())};
+  check_launch(kernels.begin_scaled(update, averages, stream));
+  std::int64_t parameter = 0;
+  for (const ParameterRows& rows : call.rows) {
+    const std::int64_t elements = checked_mul(rows.held_rows, rows.columns);
+    check_launch(kernels.update_scaled(
+        update, averages, {.parameter = parameter++, .offset = rows.offset, .elements = elements}, stream));
+  }
+}
+
 }  // namespace vramfit

@@ -17,4 +17,7 @@ void update_coded_by_kernel(OptimizerCall& call) {
 void update_plain_by_kernel(OptimizerCall& call);
 void update_rounding_by_kernel(OptimizerCall& call);
 
+/// States: averages in e4m3 and fp16, their scales, the count. Works in the call's scratch.
+void update_scaled_by_kernel(OptimizerCall& call);
+
 }  // namespace vramfit

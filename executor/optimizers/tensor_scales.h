@@ -7,6 +7,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "executor/optimizers/on_both.h"
+
 namespace vramfit {
 
 /// A format whose largest number is 2^exponent (2 - (rest + 1) / 2^23).
@@ -24,13 +26,15 @@ inline constexpr std::int32_t kFloatExponent = 0x7F800000, kFloatBits = 23;
 
 /// Of magnitudes' bits, the least and the most whose scale is computed: below, it would be no normal number; and what
 /// is no number counts as infinite.
-inline constexpr std::int32_t least_bits(const ScaledFormat& format) { return (format.exponent + 1) << kFloatBits; }
+VRAMFIT_ON_BOTH inline constexpr std::int32_t least_bits(const ScaledFormat& format) {
+  return (format.exponent + 1) << kFloatBits;
+}
 inline constexpr std::int32_t kMostBits = kFloatExponent;
 
 /// The least power of two that `largest` can be divided by to be no more than the format's largest number; at least the
 /// least normal number, also of zeros.
-inline float scale_of(float largest, const ScaledFormat& format) {
-  const std::int32_t bits = std::clamp(std::bit_cast<std::int32_t>(largest), least_bits(format), kMostBits);
+VRAMFIT_ON_BOTH inline float scale_of(float largest, const ScaledFormat& format) {
+  const std::int32_t bits = std::clamp(std::bit_cast<std::int32_t>(largest), least_bits(format), +kMostBits);
   return std::bit_cast<float>(((bits + format.rest) & kFloatExponent) - (format.exponent << kFloatBits));
 }
 

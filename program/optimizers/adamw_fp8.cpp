@@ -22,14 +22,17 @@ constexpr std::array kStates{
 /// Of both averages.
 constexpr Bytes kStatesOfElement{3};
 
-/// On CPU two loops for each parameter. On CUDA LibTorch's calls (executor/optimizers/adamw_fp8_cuda.cpp), which move
-/// `fp32` bytes of an element beside gradients, parameters and states.
+/// On CPU two loops for each parameter, on CUDA as many own kernels. Otherwise there LibTorch's calls
+/// (executor/optimizers/adamw_fp8_cuda.cpp), which move kFp32 bytes of an element beside gradients, parameters and
+/// states.
 Work work_of_adamw_fp8(const UnitUpdate& update) {
   constexpr std::int64_t kFirst = 12, kOfParameter = 13, kOfChunk = 43;  // launches
   constexpr Bytes kFp32{299};
   const Bytes each = 2 * dtype_bytes(update.gradient) + 2 * dtype_bytes(update.storage) + 3 * kStatesOfElement;
-  if (update.device == DeviceKind::cpu) {
-    return {.launches = 2 * update.parameters, .bytes = static_cast<double>((update.elements * each).n)};
+  const bool is_own = wants_own_kernel(update);  // with one before them, which counts
+  if (update.device == DeviceKind::cpu || is_own) {
+    return {.launches = 2 * update.parameters + (is_own ? 1 : 0),
+            .bytes = static_cast<double>((update.elements * each).n)};
   }
   const std::int64_t chunks = checked_add(ceil_div(update.elements, kBlockStatesChunk), update.parameters - 1);
   return {.launches = kFirst + update.parameters * kOfParameter + chunks * kOfChunk,
@@ -37,7 +40,9 @@ Work work_of_adamw_fp8(const UnitUpdate& update) {
 }
 
 std::int64_t scratch_of_adamw_fp8(const UnitUpdate& update) {
+  constexpr std::int64_t kOfParameter = 4;  // its largest averages and its scales, for own kernels
   if (update.device == DeviceKind::cpu) return 0;
+  if (wants_own_kernel(update)) return checked_mul(kOfParameter, update.parameters);
   return BlockScratch{.elements = update.elements, .block = kMaximaOf}.size();
 }
 

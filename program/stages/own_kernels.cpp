@@ -12,7 +12,7 @@ namespace {
 /// Elements of a unit, any number of them.
 constexpr std::int64_t kSome = std::int64_t{1} << 20;
 
-/// Updates that have a kernel are those that work in no scratch with it.
+/// Updates that have a kernel are those that work in less scratch with it, or in none.
 bool updates_by_own_kernel(const Job& job) {
   const Optimizer& row = optimizer_named(job.optimizer);
   if (row.scratch == nullptr || offload_of(job).states) return false;
@@ -21,9 +21,9 @@ bool updates_by_own_kernel(const Job& job) {
                     .gradient = job.precision.storage,
                     .state = job.precision.state,
                     .device = DeviceKind::cuda};
-  if (row.scratch(update) == 0) return false;
+  const std::int64_t of_calls = row.scratch(update);
   update.kernels = KernelSource::vramfit;
-  return row.scratch(update) == 0;
+  return row.scratch(update) < of_calls;
 }
 
 }  // namespace

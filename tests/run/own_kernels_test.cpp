@@ -25,6 +25,7 @@ std::vector<PhantomJob> jobs() {
       job_on("1xB200-192GB", {"--optimizer", "adamw-stochastic", "--precision", "bf16-pure", "--clip", "0"}),
       job_on("1xRTX4090", {"--precision", "bf16-pure", "--state-dtype", "fp32", "--checkpointing", "full"}),
       job_on("1xT4", {"--method", "lora", "--lora-rank", "4", "--quantization", "int8", "--precision", "fp16-mixed"}),
+      job_on("1xH100-80GB", {"--optimizer", "adamw-fp8", "--precision", "bf16-pure", "--grad-accum", "2"}),
       job_on("1xA100-80GB", {"--loss", "chunked:2", "--label-smoothing", "0.1", "--z-loss", "0.001"}),
       job_on("1xH200-141GB", {"--loss", "chunked-forward:3", "--precision", "bf16-pure"}),
       job_on("1xB200-192GB", {"--precision", "bf16-pure", "--checkpointing", "full", "--grad-accum", "2"}, "gemma2"),

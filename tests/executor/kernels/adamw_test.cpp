@@ -28,9 +28,13 @@ struct Tensors {
   std::vector<at::Tensor> states;
 
   bool equals(const Tensors& other) const {
-    // Bytes: NaN equals NaN.
-    const auto same = [](const at::Tensor& a, const at::Tensor& b) {
-      return at::equal(a.view(at::kByte), b.view(at::kByte));
+    // Bytes: NaN equals NaN, but in fp16, where a GPU's has other bits than LibTorch's.
+    const auto bytes = [](const at::Tensor& t) {
+      return (t.scalar_type() == at::kHalf ? at::where(at::isnan(t), at::full({}, 1.5, at::kHalf), t) : t)
+          .view(at::kByte);
+    };
+    const auto same = [&](const at::Tensor& a, const at::Tensor& b) {
+      return (a.scalar_type() != at::kHalf || at::equal(at::isnan(a), at::isnan(b))) && at::equal(bytes(a), bytes(b));
     };
     bool equal = same(parameters, other.parameters);
     for (std::size_t i = 0; i < states.size(); ++i) equal = equal && same(states[i], other.states[i]);
@@ -40,12 +44,15 @@ struct Tensors {
 
 std::int64_t block_of(std::string_view optimizer) { return optimizer == "adamw-8bit" ? 256 : 128; }
 bool has_codes(std::string_view optimizer) { return optimizer.ends_with("bit"); }
+bool has_scales(std::string_view optimizer) { return optimizer == "adamw-fp8"; }
 
 /// Zeros as states, as an update finds them first.
 Tensors fresh(const Subject& subject) {
   const std::int64_t n = subject.elements;
   Tensors tensors{random_tensor({n}, 1).to(subject.number), {}};
-  if (has_codes(subject.optimizer)) {
+  if (has_scales(subject.optimizer)) {
+    tensors.states = {at::zeros({n}, at::kByte), at::zeros({n}, at::kHalf), at::zeros({2}), at::zeros({2})};
+  } else if (has_codes(subject.optimizer)) {
     const std::int64_t block = block_of(subject.optimizer), codes = block == 256 ? n : n / 2;
     for (const std::int64_t bytes : {codes, codes}) tensors.states.push_back(at::zeros({bytes}, at::kByte));
     for (const std::int64_t scales : {n / block, n / block}) tensors.states.push_back(at::zeros({scales}));
@@ -84,7 +91,11 @@ void update(const Subject& subject, OptimizerStep function, Tensors& tensors, co
   const OptimizerOptions options = options_of(subject.optimizer);
   at::Tensor gradients = gradients_of(subject, step.seed);
   // Two parameters with a gap of zeros between them, as in a unit.
-  const std::int64_t half = subject.elements / 2 / 64 * 64;
+  const std::int64_t half = subject.elements / 2 / 256 * 256;
+  const std::vector<ParameterRows> rows{
+      {.offset = 0, .rows = half - 10, .held_rows = half - 10, .all_rows = half - 10},
+      {.offset = half, .rows = 7, .columns = (subject.elements - half) / 7, .held_rows = 7, .all_rows = 7}};
+  at::Tensor scratch = at::full({8}, NAN);
   const std::vector<RandomStretch> stretches{
       {.offset = 0, .elements = half - 10, .first = 1000, .key = 5},
       {.offset = half, .elements = subject.elements - half, .first = 0, .key = 9}};
@@ -94,7 +105,9 @@ void update(const Subject& subject, OptimizerStep function, Tensors& tensors, co
                      .gradient_divisor = step.divisor,
                      .found_inf = step.found_inf,
                      .options = options,
-                     .stretches = stretches};
+                     .scratch = has_scales(subject.optimizer) ? &scratch : nullptr,
+                     .stretches = stretches,
+                     .rows = rows};
   function(call);
 }
 
@@ -103,6 +116,7 @@ std::vector<Subject> subjects() {
   for (const at::ScalarType number : {at::kFloat, at::kBFloat16}) {
     all.push_back({"adamw-8bit", number, at::kByte, 256 * 37});
     all.push_back({"adamw-4bit", number, at::kByte, 128 * 53});
+    all.push_back({"adamw-fp8", number, at::kByte, 5003});
     for (const at::ScalarType state : {at::kFloat, at::kBFloat16}) {
       if (number != state) all.push_back({"adamw", number, state, 4099});
     }
@@ -158,7 +172,7 @@ TEST_CASE("a kernel changes and counts nothing in a step whose gradients overflo
 
 TEST_CASE("elements between a unit's parameters stay as they are when parameters are rounded randomly") {
   const Subject subject{"adamw-stochastic", at::kBFloat16, at::kFloat, 5003};
-  const std::int64_t gap = subject.elements / 2 / 64 * 64 - 10;
+  const std::int64_t gap = subject.elements / 2 / 256 * 256 - 10;
   Tensors tensors = fresh(subject);
   const at::Tensor before = tensors.parameters.clone();
   const EmulatedKernels kernels;

@@ -47,6 +47,11 @@ inline void __syncthreads() { vramfit::emulated::wait_for_block(); }
 inline std::int32_t __shfl_xor_sync(unsigned /*all*/, std::int32_t value, int mask) {
   return vramfit::emulated::exchange(value, (threadIdx.x % 32) ^ static_cast<unsigned>(mask));
 }
+inline std::int32_t atomicMax(std::int32_t* largest, std::int32_t value) {
+  const std::int32_t before = *largest;
+  if (before < value) *largest = value;
+  return before;
+}
 inline float __uint_as_float(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 inline float __int_as_float(std::int32_t bits) { return std::bit_cast<float>(bits); }
 inline std::uint32_t __float_as_uint(float x) { return std::bit_cast<std::uint32_t>(x); }

@@ -117,9 +117,9 @@ TEST_CASE("a step never takes more memory with own kernels than with LibTorch's 
   for (const char* family : {"llama", "gemma", "gemma2", "qwen3", "gpt2", "bert"}) {
     for (const char* settings :
          {"", "precision=bf16-pure", "precision=bf16-pure checkpointing=full",
-          "precision=bf16-mixed micro_batch=1 seq_len=16", "precision=fp16-mixed checkpointing=selective",
-          "method=lora precision=bf16-mixed", "method=qlora checkpointing=full",
-          "method=lora quantization=int8 frozen_dtype=bf16"}) {
+          "precision=bf16-mixed micro_batch=1 seq_len=16", "precision=bf16-pure optimizer=adamw-fp8",
+          "precision=fp16-mixed checkpointing=selective", "method=lora precision=bf16-mixed",
+          "method=qlora checkpointing=full", "method=lora quantization=int8 frozen_dtype=bf16"}) {
       CAPTURE(family);
       CAPTURE(settings);
       const std::string line = fmt::format("{} 1x2 cuda:90:132 {}", family, settings);
@@ -138,6 +138,22 @@ TEST_CASE("Adafactor's sums and states that the CPU updates are what they are wi
   }
 }
 
+TEST_CASE("an update with a scale for each parameter works in four numbers for each with own kernels") {
+  const std::string line = "llama 1x2 cuda:90:132 precision=bf16-pure optimizer=adamw-fp8";
+  const program::Program own = program_of(line + " kernels=vramfit");
+  CHECK(program::fault_of(own).value_or("").empty());
+  CHECK(allocations_named(own, "update scratch") == allocations_named(program_of(line), "update scratch"));
+  UnitUpdate update{.elements = std::int64_t{1} << 22,
+                    .storage = Dtype::bf16,
+                    .gradient = Dtype::bf16,
+                    .device = DeviceKind::cuda,
+                    .parameters = 9};
+  const Optimizer& row = optimizer_named("adamw-fp8");
+  CHECK(row.scratch(update) > (std::int64_t{4} << 20));
+  update.kernels = KernelSource::vramfit;
+  CHECK(row.scratch(update) == 4 * 9);
+}
+
 TEST_CASE("an own kernel moves each number once") {
   constexpr std::int64_t kElements = std::int64_t{1} << 22;
   UnitUpdate update{.elements = kElements,
@@ -152,6 +168,9 @@ TEST_CASE("an own kernel moves each number once") {
   CHECK(optimizer_named("adamw-8bit").work(update).bytes == (2 + 4 + 4 + 16.0 / 256) * kElements);
   CHECK(optimizer_named("adamw-8bit").work(update).launches == 2);
   CHECK(optimizer_named("adamw-stochastic").work(update).launches == 10);
+  // Gradients and averages are read twice: all of a parameter's averages are known before one of them is rounded.
+  CHECK(optimizer_named("adamw-fp8").work(update).bytes == (2 * 2 + 4 + 3 * 3) * kElements);
+  CHECK(optimizer_named("adamw-fp8").work(update).launches == 19);
   update.kernels = KernelSource::libtorch;
   CHECK(optimizer_named("adamw-8bit").work(update).bytes > 200.0 * kElements);
 }
@@ -178,8 +197,9 @@ TEST_CASE("where own kernels replace dozens of calls") {
   const auto replaces = [](const std::string& settings) {
     return replaces_many_calls(testing::resolved(testing::parse_job_line("llama 1x1 cuda:90:132 " + settings)).job);
   };
-  for (const char* settings : {"optimizer=adamw-8bit", "optimizer=adamw-stochastic precision=bf16-pure",
-                               "precision=bf16-pure state_dtype=fp32", "method=qlora"}) {
+  for (const char* settings :
+       {"optimizer=adamw-8bit", "optimizer=adamw-fp8", "optimizer=adamw-stochastic precision=bf16-pure",
+        "precision=bf16-pure state_dtype=fp32", "method=qlora"}) {
     CAPTURE(settings);
     CHECK(replaces(settings));
   }
