@@ -254,7 +254,7 @@ class LeastSeconds::UnitsMaker {
     if (host_.offload().gradients) return;
     for (const Unit& unit : layout_.units) {
       if (unit.fp8_gradients > 0) {
-        const Work reading = work_of_fp8_reading(unit, is_cuda_ ? DeviceKind::cuda : DeviceKind::cpu);
+        const Work reading = work_of_fp8_reading(unit, is_cuda_ ? DeviceKind::cuda : DeviceKind::cpu, job_.kernels);
         result.clip.runs.then(timer_.kernels_of(reading));
       }
       for (const program::SquaresCalls& calls : program::calls_of_squares(unit.trainable_elements, is_cuda_)) {

@@ -64,6 +64,14 @@ struct ScaledStretch {
   std::int64_t parameter, offset, elements;
 };
 
+/// Numbers of fp16, or of FP8 (e4m3), that are multiplied by one scale.
+struct ScaledRange {
+  void* stored;
+  bool is_e4m3;
+  float* scale;
+  std::int64_t elements;
+};
+
 /// Places in a table of 16 numbers, whole numbers, or numbers of FP8 (e4m3).
 enum class Codes : std::uint8_t { normal_float, int8, e4m3 };
 
@@ -162,6 +170,9 @@ struct Kernels {
   int (*begin_scaled)(const AdamwUpdate& update, const ScaledAverages& averages, Stream stream);
   int (*update_scaled)(const AdamwUpdate& update, const ScaledAverages& averages, const ScaledStretch& stretch,
                        Stream stream);
+  int (*read_scaled)(const ScaledRange& range, void* to, Number number, Stream stream);
+  /// Into fp16, with the scale of the largest number.
+  int (*round_scaled)(const float* from, const ScaledRange& range, Stream stream);
   int (*dequantize)(const CodedMatrix& matrix, Stream stream);
   int (*gate)(const GatedUnit& unit, void* output, Stream stream);
   int (*gate_backward)(const GatedUnit& unit, const GatedUnitGradients& gradients, Stream stream);

@@ -91,6 +91,15 @@ __device__ Pack<std::uint8_t, kCount> read_bytes(const std::uint8_t* from, std::
   return pack;
 }
 
+/// Of all threads of a warp, which all ask for it.
+__device__ inline std::int32_t largest_of_warp(std::int32_t largest) {
+  constexpr unsigned kAll = 0xFFFFFFFFU;
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    largest = std::max(largest, __shfl_xor_sync(kAll, largest, distance));
+  }
+  return largest;
+}
+
 /// Calls `f` with a number of the kind, fp32 or bf16, for its type.
 template <typename F>
 int with_wide_number(Number number, const F& f) {

@@ -83,14 +83,6 @@ __device__ ScaledElements<T> elements_of(const AdamwUpdate& update, const Scaled
           .divisor = update.gradient_divisor == nullptr ? 1.0F : *update.gradient_divisor};
 }
 
-__device__ std::int32_t largest_of_warp(std::int32_t largest) {
-  constexpr unsigned kAll = 0xFFFFFFFFU;
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    largest = std::max(largest, __shfl_xor_sync(kAll, largest, distance));
-  }
-  return largest;
-}
-
 /// The largest of whole numbers is the same in whichever order threads come.
 template <typename T>
 __global__ void find_largest(AdamwUpdate update, ScaledAverages averages, ScaledStretch stretch) {

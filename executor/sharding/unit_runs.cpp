@@ -96,7 +96,8 @@ void UnitRuns::gather_own(Operands& operands) const {
       const at::Tensor from = operands.part(operand, part++);
       at::Tensor to = operands.part(whole, next++);
       if (p.is_scaled) {  // the first parameters, in the order of their scales
-        scaled_numbers({from, operands[scales].narrow(0, static_cast<std::int64_t>(part) - 1, 1)}, to);
+        scaled_numbers({from, operands[scales].narrow(0, static_cast<std::int64_t>(part) - 1, 1)}, to,
+                       context_.kernels);
         continue;
       }
       if (codes_format(p) == nullptr) {

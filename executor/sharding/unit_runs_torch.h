@@ -21,6 +21,7 @@ struct UnitContext {
   const Graph& graph;
   const UnitLayout& layout;
   const Optimizer& optimizer;
+  KernelSource kernels = KernelSource::libtorch;
   int shard_rank = 0;  // of this rank
 };
 

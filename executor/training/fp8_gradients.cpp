@@ -7,6 +7,7 @@
 
 #include "executor/ops/e4m3.h"
 #include "executor/ops/kernels_torch.h"
+#include "executor/ops/scaled_numbers_torch.h"
 #include "executor/ops/vectors.h"
 #include "executor/training/fp8_gradients_torch.h"
 #include "executor/training/scaled_sums_torch.h"
@@ -184,7 +185,18 @@ void read_fp8_gradients_by_calls(const Unit& unit, const UnitGradients& gradient
   read_others(unit, gradients, into);
 }
 
-void add_fp8_gradient_runs(ProgramRunner& runner, const UnitLayout& layout) {
+void read_fp8_gradients_by_kernel(const Unit& unit, const UnitGradients& gradients, const at::Tensor& into) {
+  for (std::size_t slot = 0; slot < slots_of(unit); ++slot) {
+    const std::int64_t begin = unit.parameters[slot].shard_offset;
+    const std::int64_t count = elements_until_next(unit, slot, unit.fp8_gradients, unit.fp8_gradient_elements);
+    scaled_numbers_by_kernel(gradients.codes.narrow(0, begin, count),
+                             part_of_list(gradients.scales, static_cast<std::int64_t>(slot)),
+                             into.narrow(0, begin, count));
+  }
+  read_others(unit, gradients, into);
+}
+
+void add_fp8_gradient_runs(ProgramRunner& runner, const UnitLayout& layout, KernelSource kernels) {
   using program::Kernel;
   const auto unit_of = [&layout](Operands& o) -> const Unit& { return layout.units[at_index(o.run().unit)]; };
   runner.on(Kernel::add_fp8, [](Operands& o) {
@@ -204,10 +216,12 @@ void add_fp8_gradient_runs(ProgramRunner& runner, const UnitLayout& layout) {
     const UnitGradients all{o[0], o[1], {}}, sum{o[2], o[3], {}};
     o.has(4) ? sum_fp8_gradients_by_calls(unit_of(o), all, sum, o[4]) : sum_fp8_gradients_on_cpu(unit_of(o), all, sum);
   });
-  runner.on(Kernel::read_fp8, [unit_of](Operands& o) {
+  runner.on(Kernel::read_fp8, [unit_of, kernels](Operands& o) {
     const UnitGradients gradients{o[0], o[1], o.has(2) ? o[2] : at::Tensor()};
-    o[3].is_cpu() ? read_fp8_gradients_on_cpu(unit_of(o), gradients, o[3])
-                  : read_fp8_gradients_by_calls(unit_of(o), gradients, o[3]);
+    if (o[3].is_cpu()) return read_fp8_gradients_on_cpu(unit_of(o), gradients, o[3]);
+    const bool by_kernel = kernels == KernelSource::vramfit;
+    by_kernel ? read_fp8_gradients_by_kernel(unit_of(o), gradients, o[3])
+              : read_fp8_gradients_by_calls(unit_of(o), gradients, o[3]);
   });
 }
 

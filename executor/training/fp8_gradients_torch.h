@@ -5,6 +5,7 @@
 
 #include "executor/training/program_runner_torch.h"
 #include "executor/training/scaled_sums_torch.h"
+#include "job/job.h"
 #include "program/stages/units_layout.h"
 
 namespace vramfit {
@@ -37,8 +38,9 @@ void sum_fp8_gradients_by_calls(const Unit& unit, const UnitGradients& all, cons
 /// All of them as numbers of the storage dtype, with zeros between parameters.
 void read_fp8_gradients_on_cpu(const Unit& unit, const UnitGradients& gradients, const at::Tensor& into);
 void read_fp8_gradients_by_calls(const Unit& unit, const UnitGradients& gradients, const at::Tensor& into);
+void read_fp8_gradients_by_kernel(const Unit& unit, const UnitGradients& gradients, const at::Tensor& into);
 
 /// The functions of Kernel::add_fp8, code_fp8, add_fp8_parts, sum_fp8 and read_fp8. `layout` must outlive the runner.
-void add_fp8_gradient_runs(ProgramRunner& runner, const UnitLayout& layout);
+void add_fp8_gradient_runs(ProgramRunner& runner, const UnitLayout& layout, KernelSource kernels);
 
 }  // namespace vramfit

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "executor/ops/kernels_torch.h"
+#include "executor/ops/scaled_numbers_torch.h"
 #include "executor/ops/vectors.h"
 #include "executor/optimizers/tensor_scales.h"
 
@@ -29,10 +30,10 @@ at::Tensor others_of(const at::Tensor& all, const Unit& unit) {
   return all.narrow(0, unit.scaled_elements, trained_beside_scaled(unit));
 }
 
-void read_scaled(const Unit& unit, const ScaledShard& shard, const at::Tensor& all) {
+void read_scaled(const Unit& unit, const ScaledShard& shard, const at::Tensor& all, KernelSource kernels) {
   for (std::size_t slot = 0; slot < scaled_slots(unit); ++slot) {
     const ScaledPart from{until_next(shard.numbers, unit, slot), part_of(shard, unit, slot).scale};
-    scaled_numbers(from, until_next(all, unit, slot));
+    scaled_numbers(from, until_next(all, unit, slot), kernels);
   }
   if (shard.others.defined()) others_of(all, unit).copy_(shard.others);
 }
@@ -41,14 +42,19 @@ void round_scaled(const Unit& unit, const at::Tensor& all, const ScaledShard& sh
   for (std::size_t slot = 0; slot < scaled_slots(unit); ++slot) {
     const at::Tensor numbers = slice_of_parameter(all, unit.parameters[slot]);
     const ScaledPart to = part_of(shard, unit, slot);
-    scratch.defined() ? round_scaled_by_calls(numbers, to, scratch) : round_scaled_on_cpu(numbers, to);
+    if (scratch.defined()) {
+      round_scaled_by_calls(numbers, to, scratch);
+    } else {
+      numbers.is_cpu() ? round_scaled_on_cpu(numbers, to) : round_scaled_by_kernel(numbers, to.numbers, to.scale);
+    }
   }
   if (shard.others.defined()) shard.others.copy_(others_of(all, unit));
 }
 
 }  // namespace
 
-void scaled_numbers(const ScaledPart& from, const at::Tensor& to) {
+void scaled_numbers(const ScaledPart& from, const at::Tensor& to, KernelSource kernels) {
+  if (!to.is_cpu() && kernels == KernelSource::vramfit) return scaled_numbers_by_kernel(from.numbers, from.scale, to);
   if (!to.is_cpu()) {
     to.copy_(from.numbers).mul_(from.scale);
     return;
@@ -85,11 +91,13 @@ ScaledPart part_of(const ScaledShard& shard, const Unit& unit, std::size_t slot)
           shard.scales.narrow(0, static_cast<std::int64_t>(slot), 1)};
 }
 
-void add_scaled_runs(ProgramRunner& runner, const UnitLayout& layout) {
+void add_scaled_runs(ProgramRunner& runner, const UnitLayout& layout, KernelSource kernels) {
   using program::Kernel;
   const auto unit_of = [&layout](Operands& o) -> const Unit& { return layout.units[at_index(o.run().unit)]; };
   const auto others = [](Operands& o, std::size_t operand) { return o.has(operand) ? o.view(operand) : at::Tensor(); };
-  runner.on(Kernel::read_scaled, [=](Operands& o) { read_scaled(unit_of(o), {o[0], o[1], others(o, 2)}, o[3]); });
+  runner.on(Kernel::read_scaled, [=](Operands& o) {
+    read_scaled(unit_of(o), {o[0], o[1], others(o, 2)}, o[3], kernels);
+  });
   runner.on(Kernel::round_scaled, [=](Operands& o) {
     round_scaled(unit_of(o), o[0], {o[1], o[2], others(o, 3)}, o.has(4) ? o[4] : at::Tensor());
   });

@@ -113,6 +113,7 @@ Trainer::State::State(const TrainInputs& inputs)
       unit_runs({.graph = inputs.graph,
                  .layout = layout,
                  .optimizer = optimizer_named(inputs.job.optimizer),
+                 .kernels = inputs.job.kernels,
                  .shard_rank = inputs.groups.shard().rank()}),
       op_runs({.graph = inputs.graph, .job = inputs.job, .device = inputs.device, .facts = facts, .place = place}),
       optimizer_step(vramfit::optimizer_step(inputs.job.optimizer, updating_device(inputs), inputs.job.kernels)),
@@ -134,8 +135,8 @@ Trainer::State::State(const TrainInputs& inputs)
   }
   add_load_runs();
   add_unit_runs(runner);
-  add_fp8_gradient_runs(runner, layout);
-  add_scaled_runs(runner, layout);
+  add_fp8_gradient_runs(runner, layout, in.job.kernels);
+  add_scaled_runs(runner, layout, in.job.kernels);
   add_step_runs();
   add_save_runs();
   runner.on_mark = [this](const program::Mark& mark) { this->mark(mark); };

@@ -196,7 +196,8 @@ void UnitLowering::fill_gathered(const std::vector<Held>& shards, const Held& sc
   if (scratch) operands.emplace_back(&scratch, How::write);
   Bytes bytes = card_bytes(unit_);
   for (const UnitStorage& storage : unit_.storages) bytes += storage.whole_elements * dtype_bytes(unit_.compute);
-  const bool by_calls = in_.device == DeviceKind::cuda;  // which multiply by scales afterwards
+  // Which multiply by scales afterwards.
+  const bool by_calls = in_.device == DeviceKind::cuda && in_.kernels == KernelSource::libtorch;
   if (by_calls) bytes += 2 * unit_.scaled_elements * dtype_bytes(unit_.compute);
   const DequantizeTraffic calls = scratch ? dequantize_traffic(unit_) : DequantizeTraffic{};
   Work work = passes(bytes + calls.bytes);

@@ -160,7 +160,7 @@ Held UnitLowering::readable_gradient() {
                   {&gradient_scales_, How::read},
                   {&gradient_shard_, How::read},
                   {&whole, How::write}},
-                 work_of_fp8_reading(unit_, in_.device));
+                 work_of_fp8_reading(unit_, in_.device, in_.kernels));
   return whole;
 }
 

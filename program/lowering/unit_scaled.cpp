@@ -16,13 +16,13 @@ Held UnitLowering::numbers_to_update() {
        {&scales_, How::read},
        has_others ? Writer::viewed(shards_[1], How::read, views_.beside_scaled) : Writer::Operand{nullptr, How::read},
        {&numbers, How::write}},
-      work_of_scaled_reading(unit_, in_.device));
+      work_of_scaled_reading(unit_, in_.device, in_.kernels));
   return numbers;
 }
 
 void UnitLowering::keep_numbers(const Held& numbers) {
   Held scratch;
-  if (in_.device == DeviceKind::cuda) {
+  if (in_.device == DeviceKind::cuda && in_.kernels == KernelSource::libtorch) {
     scratch =
         in_.writer.allocate(buffer(scaled_scratch(unit_), Dtype::f32, Category::temporaries, "scratch for scales"));
   }
@@ -34,7 +34,7 @@ void UnitLowering::keep_numbers(const Held& numbers) {
        {&scales_, How::write},
        has_others ? Writer::viewed(shards_[1], How::write, views_.beside_scaled) : Writer::Operand{nullptr, How::read},
        {&scratch, How::write}},
-      work_of_scaled_rounding(unit_, in_.device));
+      work_of_scaled_rounding(unit_, in_.device, in_.kernels));
 }
 
 }  // namespace vramfit::program

@@ -68,13 +68,13 @@ Work work_of_fp8_sum(const Unit& unit, std::int64_t replicas, DeviceKind device)
           .bytes = elements * (codes + kFp32OfCodes * rows + kFp32OfRow * (rows - 1) + kFp32OfRounding)};
 }
 
-Work work_of_fp8_reading(const Unit& unit, DeviceKind device) {
+Work work_of_fp8_reading(const Unit& unit, DeviceKind device, KernelSource kernels) {
   const std::int64_t in_fp8 = unit.fp8_gradient_elements, others = gradient_shard_elements(unit);
   const Bytes made = dtype_bytes(unit.gradient);
-  // Codes become numbers, which each parameter's scale then multiplies; on CPU at once.
-  const bool is_cpu = device == DeviceKind::cpu;
-  const Bytes bytes = in_fp8 * (dtype_bytes(Dtype::f8_e4m3) + (is_cpu ? 1 : 3) * made) + others * (2 * made);
-  return {.launches = unit.fp8_gradients + (is_cpu ? 0 : 1) + (others > 0 ? 1 : 0),
+  // Codes become numbers, which each parameter's scale then multiplies; on CPU and by own kernels at once.
+  const bool at_once = device == DeviceKind::cpu || kernels == KernelSource::vramfit;
+  const Bytes bytes = in_fp8 * (dtype_bytes(Dtype::f8_e4m3) + (at_once ? 1 : 3) * made) + others * (2 * made);
+  return {.launches = unit.fp8_gradients + (at_once ? 0 : 1) + (others > 0 ? 1 : 0),
           .bytes = static_cast<double>(bytes.n)};
 }
 

@@ -42,7 +42,7 @@ Work work_of_fp8_parts(std::int64_t elements, std::int64_t shards, DeviceKind de
 /// Of the sum of all replicas' codes.
 Work work_of_fp8_sum(const Unit& unit, std::int64_t replicas, DeviceKind device);
 /// Of making numbers of all of a unit's gradients.
-Work work_of_fp8_reading(const Unit& unit, DeviceKind device);
+Work work_of_fp8_reading(const Unit& unit, DeviceKind device, KernelSource kernels);
 
 /// Throws Excluded for what needs gradients in another form.
 void require_fp8_gradients(const Job& job);

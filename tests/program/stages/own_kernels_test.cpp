@@ -13,6 +13,8 @@
 #include "program/readers/bytes.h"
 #include "program/readers/check.h"
 #include "program/readers/peaks.h"
+#include "program/stages/fp8_gradients.h"
+#include "program/stages/scaled_masters.h"
 #include "program/stages/tape.h"
 #include "tests/support/job_line.h"
 
@@ -152,6 +154,27 @@ TEST_CASE("an update with a scale for each parameter works in four numbers for e
   CHECK(row.scratch(update) > (std::int64_t{4} << 20));
   update.kernels = KernelSource::vramfit;
   CHECK(row.scratch(update) == 4 * 9);
+}
+
+TEST_CASE("masters in fp16 and gradients in FP8 are read, and masters rounded, at once and in no scratch") {
+  const std::string line = "llama 1x2 cuda:90:132 master_dtype=fp16 gradient_dtype=fp8";
+  const program::Program own = program_of(line + " kernels=vramfit");
+  CHECK(program::fault_of(own).value_or("").empty());
+  CHECK(allocations_named(program_of(line), "scratch for scales") > 0);
+  CHECK(allocations_named(own, "scratch for scales") == 0);
+  const testing::ResolvedJob job = testing::resolved(testing::parse_job_line(line));
+  const UnitLayout layout = lay_out_units(job.graph, job.job);
+  const Unit& unit = *std::ranges::find_if(layout.units, [](const Unit& u) { return u.scales > 0; });
+  const auto scaled = static_cast<double>(unit.scaled_elements),
+             others = static_cast<double>(unit.trainable_elements - unit.scaled_elements);
+  constexpr auto kCard = DeviceKind::cuda;
+  constexpr auto kOwn = KernelSource::vramfit;
+  CHECK(work_of_scaled_reading(unit, kCard, kOwn).bytes == scaled * (2 + 4) + others * 8);
+  CHECK(work_of_scaled_reading(unit, kCard, kOwn).launches == unit.scales + 1);
+  CHECK(work_of_scaled_reading(unit, kCard, KernelSource::libtorch).bytes == scaled * (2 + 3 * 4) + others * 8);
+  CHECK(work_of_fp8_reading(unit, kCard, kOwn).bytes == scaled * (1 + 4) + others * 8);
+  CHECK(work_of_scaled_rounding(unit, kCard, kOwn).launches == 4 * unit.scales + 1);
+  CHECK(work_of_scaled_rounding(unit, kCard, kOwn).bytes <= scaled * (2 * 4 + 2) + others * 8);
 }
 
 TEST_CASE("an own kernel moves each number once") {
