@@ -54,7 +54,7 @@ using OptimizerStep = void (*)(OptimizerCall& call);
 /// By the kind of device that the tensors are on.
 struct OptimizerSteps {
   OptimizerStep cpu, cuda;
-  OptimizerStep own_cuda = nullptr;  // by own kernels (--kernels vramfit), with less scratch or none; null: there are none
+  OptimizerStep own_cuda = nullptr;  // by own kernels (--kernels vramfit), with less scratch; null: there are none
   bool draws = false;                // random numbers
 };
 
