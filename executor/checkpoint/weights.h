@@ -46,9 +46,17 @@ std::unique_ptr<WeightSource> safetensors_weights(const std::string& path, const
 std::unique_ptr<WeightSource> peft_weights(const PeftFolder& folder, const Graph& graph,
                                            std::unique_ptr<WeightSource> base);
 
-/// The same source, and magnitudes of DoRA that it lacks: norms of the rows of their matrices, rounded as `held` says.
+/// How a run holds matrices, and computes with those that are codes.
+struct HeldMatrices {
+  std::vector<HeldParameter> parameters;
+  Dtype compute = Dtype::f32;
+  std::int64_t shards = 1;  // ranks that share the rows of each
+};
+
+/// The same source, and magnitudes of DoRA that it lacks: norms of the rows of their matrices, rounded as these are
+/// held; of codes, as they are made whole.
 std::unique_ptr<WeightSource> with_magnitudes(std::unique_ptr<WeightSource> source, const Graph& graph,
-                                              const std::vector<HeldParameter>& held);
+                                              HeldMatrices held);
 
 /// The source for a rank that rank 0 sends its rows to; reading from it is a bug in the program.
 std::unique_ptr<WeightSource> sent_weights();

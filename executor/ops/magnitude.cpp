@@ -1,11 +1,9 @@
 #include "program/ops/magnitude.h"
 
 #include <ATen/ops/addcmul.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/mul.h>
 
-#include <algorithm>
-
+#include "executor/ops/adapter_torch.h"
 #include "executor/ops/kernels_torch.h"
 
 namespace vramfit::kernels {
@@ -107,21 +105,11 @@ void magnitude_forward_cuda(OpCall& call) {
 }
 
 void magnitude_gradient_by_calls(OpCall& call) {
-  const at::Tensor &kept = kept_rows(call), &dy = *call.output_gradient;
-  const std::int64_t part = magnitude_tokens(call.context), tokens = kept.size(0), width = kept.size(1);
+  const at::Tensor& kept = kept_rows(call);
+  const std::int64_t part = summed_tokens(kept.size(0), kept.size(1)), width = kept.size(1);
   const at::Tensor rows = call.temporaries.allocate("rows", {part, width}, Dtype::f32);
-  const at::Tensor ones = call.temporaries.allocate("ones", {part, 1}, Dtype::f32).fill_(1);
-  // A column: a row would be taken for a bias, and the product given to cuBLASLt, which wants memory of its own.
-  at::Tensor sums = call.temporaries.allocate("sums", {width, 1}, Dtype::f32).zero_();
-  for (std::int64_t first = 0; first < tokens; first += part) {
-    const std::int64_t count = std::min(part, tokens - first);
-    at::Tensor terms = rows.narrow(0, 0, count);
-    terms.copy_(kept.narrow(0, first, count));
-    if (has_shift(call)) terms.sub_(call.parameters[1]);
-    terms.mul_(dy.narrow(0, first, count));
-    at::addmm_out(sums, sums, terms.t(), ones.narrow(0, 0, count));
-  }
-  sums = sums.view({1, width});
+  const at::Tensor* const shift = has_shift(call) ? &call.parameters[1] : nullptr;
+  at::Tensor sums = sums_of_products(call, {.kept = kept, .rows = rows, .shift = shift}).view({1, width});
   if (scales_in_place(call.context)) {
     at::Tensor divisors = rows.narrow(0, 0, 1);
     divisors.copy_(call.parameters[0]);

@@ -127,7 +127,10 @@ std::unique_ptr<WeightSource> open_weights(const RunOptions& options, const Plan
   if (options.weights != "random") weights = safetensors_weights(options.weights, graph, std::move(weights));
   weights = open_adapters(options, plan, graph, std::move(weights));
   if (plan.job.lora.has_magnitudes) {
-    weights = with_magnitudes(std::move(weights), graph, held_parameters(graph, plan.job));
+    weights = with_magnitudes(std::move(weights), graph,
+                              {.parameters = held_parameters(graph, plan.job),
+                               .compute = plan.job.precision.compute,
+                               .shards = shard_ranks(plan.job)});
   }
   return has_values ? std::move(weights) : without_values(std::move(weights));
 }

@@ -45,6 +45,8 @@ namespace {
 
 bool drops(const OpContext& context) { return context.op.attributes.dropout > 0; }
 
+}  // namespace
+
 /// The input with its dropped elements, and on CUDA the numbers that decide about them.
 void add_dropout(const OpContext& context, std::vector<Step>& steps) {
   if (!drops(context)) return;
@@ -69,27 +71,7 @@ void add_norms(const OpContext& context, std::vector<Step>& steps) {
   steps.push_back(temporary("B", rows * s.rank, Dtype::f32));
 }
 
-/// y + h B^T in place of y, with h = scale * dropout(x) A^T. Backward reads x for A's gradient and h for B's; what was
-/// dropped is drawn again. The gradient of y is the output's, so the linear below gets it without a copy.
-Rule rule_of_lora(const OpContext& context, const Needs& needs) {
-  Rule rule;
-  rule.in_place_input = 1;
-  rule.gradients = {{GradientSource::From::fresh, 0}, {GradientSource::From::pass_through, 0}};
-  if (wants_parameter(needs, 0)) rule.saved.push_back(input(0));
-  if (wants_parameter(needs, 1)) rule.saved.push_back(output(1));
-  const bool has_scratch = !is_cuda(context) && context.compute() != Dtype::f32;
-  if (has_scratch) rule.forward.push_back(temporary("product", lora_forward_scratch(context), Dtype::f32));
-  add_dropout(context, rule.forward);
-  add_norms(context, rule.forward);
-  if (!wants_hidden_gradient(needs) && !wants_parameter(needs, 1)) return rule;
-  if (has_scratch) rule.backward.push_back(temporary("product", lora_backward_scratch(context), Dtype::f32));
-  if (!wants_hidden_gradient(needs)) return rule;
-  rule.backward.push_back(temporary("hidden gradient", context.output_elements(1), context.compute()));
-  add_dropout(context, rule.backward);
-  return rule;
-}
-
-Work product_work(const OpContext& context, const WorkShape& shape) {
+Work adapter_product_work(const OpContext& context, const WorkShape& shape) {
   const auto rows = static_cast<double>(shape.rows), columns = static_cast<double>(shape.columns),
              inner = static_cast<double>(shape.inner);
   const auto width = static_cast<double>(dtype_bytes(context.compute()).n);
@@ -128,11 +110,33 @@ void add_norms_work(const OpContext& context, std::vector<Work>& work) {
       {.launches = kOnce + kCalls * ceil_div(s.outputs, norm_rows(context)), .bytes = elements * (width + kFp32Bytes)});
 }
 
+namespace {
+
+/// y + h B^T in place of y, with h = scale * dropout(x) A^T. Backward reads x for A's gradient and h for B's; what was
+/// dropped is drawn again. The gradient of y is the output's, so the linear below gets it without a copy.
+Rule rule_of_lora(const OpContext& context, const Needs& needs) {
+  Rule rule;
+  rule.in_place_input = 1;
+  rule.gradients = {{GradientSource::From::fresh, 0}, {GradientSource::From::pass_through, 0}};
+  if (wants_parameter(needs, 0)) rule.saved.push_back(input(0));
+  if (wants_parameter(needs, 1)) rule.saved.push_back(output(1));
+  const bool has_scratch = !is_cuda(context) && context.compute() != Dtype::f32;
+  if (has_scratch) rule.forward.push_back(temporary("product", lora_forward_scratch(context), Dtype::f32));
+  add_dropout(context, rule.forward);
+  add_norms(context, rule.forward);
+  if (!wants_hidden_gradient(needs) && !wants_parameter(needs, 1)) return rule;
+  if (has_scratch) rule.backward.push_back(temporary("product", lora_backward_scratch(context), Dtype::f32));
+  if (!wants_hidden_gradient(needs)) return rule;
+  rule.backward.push_back(temporary("hidden gradient", context.output_elements(1), context.compute()));
+  add_dropout(context, rule.backward);
+  return rule;
+}
+
 OpWork work_of_lora(const OpContext& context, const Needs& needs) {
   const LoraSizes s = lora_sizes(context);
   OpWork work;
   const auto add = [&](std::vector<Work>& list, const WorkShape& shape) {
-    list.push_back(product_work(context, shape));
+    list.push_back(adapter_product_work(context, shape));
   };
   if (drops(context)) work.forward.push_back(dropout_work(context));
   add(work.forward, {s.tokens, s.rank, s.inputs});
@@ -151,8 +155,9 @@ OpWork work_of_lora(const OpContext& context, const Needs& needs) {
   return work;
 }
 
-/// Both products; B may be a part of one matrix.
-double flops_of_lora(const Graph& graph, const Op& op, const BatchShape& shape) {
+}  // namespace
+
+double flops_of_adapter(const Graph& graph, const Op& op, const BatchShape& shape) {
   const auto tokens = static_cast<double>(shape.batch) * static_cast<double>(shape.sequence);
   double elements = 0;
   for (const ParameterUse& use : std::span(op.parameters).first(2)) {
@@ -162,8 +167,7 @@ double flops_of_lora(const Graph& graph, const Op& op, const BatchShape& shape) 
   return 2 * tokens * elements;
 }
 
-}  // namespace
-
-const OpRow op_rows::lora{.rule = rule_of_lora, .work = work_of_lora, .model_flops = flops_of_lora, .transposable = 2};
+const OpRow op_rows::lora{
+    .rule = rule_of_lora, .work = work_of_lora, .model_flops = flops_of_adapter, .transposable = 2};
 
 }  // namespace vramfit

@@ -37,14 +37,14 @@ bool scales_in_place(const OpContext& context) {
   return std::ranges::none_of(context.segment.ops, [&](const Op& op) { return takes_over(context, op, output); });
 }
 
-std::int64_t magnitude_tokens(const OpContext& context) {
-  return std::clamp<std::int64_t>(kMostElements / width_of(context), 1, context.tokens());
+std::int64_t summed_tokens(std::int64_t tokens, std::int64_t width) {
+  return std::clamp<std::int64_t>(kMostElements / width, 1, tokens);
 }
 
 namespace {
 
 void add_cuda_steps(const OpContext& context, const Needs& needs, Rule& rule) {
-  const std::int64_t width = width_of(context), tokens = magnitude_tokens(context);
+  const std::int64_t width = width_of(context), tokens = summed_tokens(context.tokens(), width);
   rule.forward.push_back(temporary("factors", width, Dtype::f32));
   if (context.op.parameters.size() > 1) rule.forward.push_back(temporary("shifts", width, Dtype::f32));
   if (wants_parameter(needs, 0)) {
@@ -72,7 +72,7 @@ Rule rule_of_magnitude(const OpContext& context, const Needs& needs) {
 /// the gradient again for that of x.
 OpWork work_of_magnitude(const OpContext& context, const Needs& needs) {
   constexpr std::int64_t kCallsOfPart = 4, kOtherCalls = 8;
-  const std::int64_t parts = ceil_div(context.tokens(), magnitude_tokens(context));
+  const std::int64_t parts = ceil_div(context.tokens(), summed_tokens(context.tokens(), width_of(context)));
   return work_of_calls(context, needs, {.passes = 2, .launches = 4},
                        {.passes = 12, .launches = kOtherCalls + kCallsOfPart * parts});
 }

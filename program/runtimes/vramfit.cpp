@@ -95,22 +95,6 @@ void require_quantization(const Job& job) {
   throw Excluded(fmt::format("--quantization {} with --load rank0 (use --load each)", job.quantization));
 }
 
-/// Norms of the matrices that the adapters are added to would be those of their codes, and dropout would be the base's,
-/// too, as PEFT has it.
-void require_dora(const Job& job) {
-  if (!job.lora.has_magnitudes) return;
-  if (job.lora.dropout > 0) {
-    throw NotModelled(fmt::format(
-        "--dora on with --lora-dropout {} (with it PEFT multiplies the base's matrix a second time, by what is "
-        "left of the input; leave out one of the two)",
-        job_field_named("lora_dropout").get(job)));
-  }
-  if (quantization_named(job.quantization) == nullptr) return;
-  throw NotModelled(
-      fmt::format("--dora on with --quantization {} (use --method lora over whole weights, or leave out --dora)",
-                  job.quantization));
-}
-
 void require_own(const Job& job, const Cluster& cluster) {
   if (job.modeling != Modeling::vramfit) refuse_field(job, "modeling");
   if (overlaps_reductions(job)) {
@@ -131,7 +115,6 @@ void require_own(const Job& job, const Cluster& cluster) {
   require_scaled_masters(job);
   require_optimizer(job, cluster);
   require_quantization(job);
-  require_dora(job);
   require_offload(job);
   require_optimizer_in_backward(job);
   require_fp8_gradients(job);

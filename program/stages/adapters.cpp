@@ -38,7 +38,11 @@ bool matches_target(const std::string& glob, std::string_view module) {
 /// Adds adapters to one graph.
 class AdapterMaker {
  public:
-  AdapterMaker(Graph& graph, const Lora& lora) : graph_(graph), lora_(lora), is_used_(lora.targets.size()) {}
+  AdapterMaker(Graph& graph, const Job& job)
+      : graph_(graph),
+        lora_(job.lora),
+        drops_for_matrix_(job.runtime == Runtime::vramfit && lora_.has_magnitudes && lora_.dropout > 0),
+        is_used_(lora_.targets.size()) {}
 
   void add_to(Segment& segment) {
     std::vector<Op> ops;
@@ -52,7 +56,11 @@ class AdapterMaker {
       if (!is_target(ops.back())) continue;
       const Op linear = ops.back();
       ops.push_back(make_op(segment, linear));
-      if (lora_.has_magnitudes) ops.push_back(make_magnitude(segment, linear, ops.back()));
+      if (drops_for_matrix_) {
+        make_dropped(segment, linear, ops.back());
+      } else if (lora_.has_magnitudes) {
+        ops.push_back(make_magnitude(segment, linear, ops.back()));
+      }
       adapted[linear.outputs.front()] = ops.back().outputs.front();
     }
     if (const auto entry = adapted.find(segment.output); entry != adapted.end()) segment.output = entry->second;
@@ -108,6 +116,17 @@ class AdapterMaker {
     return op;
   }
 
+  /// Adapter and magnitude in one: with dropout, the magnitudes scale what the matrix makes of what is left of x.
+  void make_dropped(Segment& segment, const Op& linear, Op& adapter) {
+    const ParameterUse& weight = linear.parameters.front();
+    adapter.kind = OpKind::dropped_dora;
+    adapter.parameters.insert(adapter.parameters.begin() + 2,
+                              {matrices_of(linear).magnitudes, weight.first, weight.count});
+    Value sum = segment.values[at(linear.outputs.front())];
+    sum.name += ".dropped";
+    adapter.outputs.push_back(add_value(segment, std::move(sum)));
+  }
+
   /// Gives the rows of the sum of a matrix and its adapter their lengths. A bias is no part of that.
   Op make_magnitude(Segment& segment, const Op& linear, const Op& adapter) {
     const ParameterUse& weight = linear.parameters.front();
@@ -156,6 +175,7 @@ class AdapterMaker {
 
   Graph& graph_;
   const Lora& lora_;
+  bool drops_for_matrix_;
   std::vector<bool> is_used_;    // by target
   std::set<std::string> names_;  // how modules of linears end
   std::map<int, Matrices> of_weight_;
@@ -175,7 +195,7 @@ std::string_view module_of(std::string_view parameter) { return parameter.substr
 Graph with_adapters(Graph graph, const Job& job) {
   if (!has_adapters(job)) return graph;
   if (job.lora.rank < 1) throw std::logic_error("adapters without a rank: the job is not resolved");
-  AdapterMaker maker(graph, job.lora);
+  AdapterMaker maker(graph, job);
   for (Segment& segment : graph.segments) maker.add_to(segment);
   maker.check_targets();
   return graph;
@@ -207,12 +227,15 @@ Graph training_graph(const ModelSpec& spec, const Job& job) {
   return graph;
 }
 
+std::size_t adapter_uses(const Op& op) {
+  return op.kind == OpKind::lora ? 2 : op.kind == OpKind::magnitude ? 1 : op.kind == OpKind::dropped_dora ? 3 : 0;
+}
+
 std::vector<bool> adapter_parameters(const Graph& graph) {
   std::vector<bool> parameters(graph.parameters.size(), false);
   for (const Segment& segment : graph.segments) {
     for (const Op& op : segment.ops) {
-      const std::size_t own = op.kind == OpKind::lora ? 2 : op.kind == OpKind::magnitude ? 1 : 0;
-      for (std::size_t p = 0; p < own; ++p) parameters[at(op.parameters[p].parameter)] = true;
+      for (std::size_t p = 0; p < adapter_uses(op); ++p) parameters[at(op.parameters[p].parameter)] = true;
     }
   }
   return parameters;
@@ -227,11 +250,16 @@ std::vector<ScaledMatrix> scaled_matrices(const Graph& graph) {
   std::vector<ScaledMatrix> matrices;
   for (const Segment& segment : graph.segments) {
     for (std::size_t i = 1; i < segment.ops.size(); ++i) {
-      const Op &op = segment.ops[i], &adapter = segment.ops[i - 1];
+      const Op &op = segment.ops[i], &before = segment.ops[i - 1];
+      if (op.kind == OpKind::dropped_dora) {
+        matrices.push_back({.magnitudes = op.parameters[2].parameter,
+                            .matrix = op.parameters[3].parameter,
+                            .is_transposed = op.attributes.transposed_weight});
+      }
       if (op.kind != OpKind::magnitude) continue;
       matrices.push_back({.magnitudes = op.parameters[0].parameter,
-                          .matrix = adapter.parameters[2].parameter,
-                          .is_transposed = adapter.attributes.transposed_weight});
+                          .matrix = before.parameters[2].parameter,
+                          .is_transposed = before.attributes.transposed_weight});
     }
   }
   return matrices;

@@ -17,7 +17,8 @@ Graph training_graph(const ModelSpec& spec, const Job& job);
 /// Each targeted linear of weight W (O, I) gets parameters MODULE.lora_A.weight (R, I) and MODULE.lora_B.weight (O, R),
 /// and an op `lora` after it. Linears that use parts of one matrix share its adapter, each with its rows of B.
 /// With DoRA (Liu et al. 2024, arXiv 2402.09353) also MODULE.lora_magnitude_vector (O), and an op `magnitude` after
-/// that. Throws InputError for a target that no linear has.
+/// that; with dropout, too, in this project's engine one op `dropped_dora` instead of both. Throws InputError for a
+/// target that no linear has.
 Graph with_adapters(Graph graph, const Job& job);
 
 /// Whether the job trains adapters.
@@ -25,6 +26,9 @@ bool has_adapters(const Job& job);
 
 /// What the adapter's output is multiplied by: alpha / rank, or alpha / sqrt(rank) (rsLoRA).
 double adapter_scale(const Lora& lora);
+
+/// How many of an op's parameters, the first ones, an adapter has; 0 for ops that aren't one's.
+std::size_t adapter_uses(const Op& op);
 
 /// By parameter: whether an adapter has it.
 std::vector<bool> adapter_parameters(const Graph& graph);

@@ -88,8 +88,8 @@ std::optional<std::vector<bool>> parameters_of_part(const Graph& graph, const st
 /// Norms of a matrix and its adapter are constants of backward, through which the matrix has no gradient; nor has its
 /// bias, beside which a magnitude scales.
 void require_frozen_direction(const Graph& graph, const Op& op, const std::vector<bool>& trainable) {
-  const std::size_t own = op.kind == OpKind::lora ? 2 : op.kind == OpKind::magnitude ? 1 : op.parameters.size();
-  for (std::size_t p = own; p < op.parameters.size(); ++p) {
+  if (adapter_uses(op) == 0) return;
+  for (std::size_t p = adapter_uses(op); p < op.parameters.size(); ++p) {
     const auto parameter = static_cast<std::size_t>(op.parameters[p].parameter);
     if (!trainable[parameter]) continue;
     throw Conflict(

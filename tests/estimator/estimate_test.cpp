@@ -279,8 +279,6 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"method", "qlora"}, {"load", "rank0"}}, "--quantization nf4-double with --load rank0"},
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"method", "lora"}}, "--method lora"},
       {{{"runtime", "deepspeed"}, {"modeling", "transformers"}, {"method", "lora"}, {"dora", "on"}}, "--dora on"},
-      {{{"method", "lora"}, {"dora", "on"}, {"lora_dropout", "0.1"}}, "--dora on with --lora-dropout 0.1"},
-      {{{"method", "qlora"}, {"dora", "on"}}, "--dora on with --quantization nf4-double"},
       {{{"precision", "fp8"}, {"compute_dtype", "fp16"}}, "--precision fp8 with --compute-dtype fp16"},
       {{{"storage_dtype", "fp16"}, {"state_dtype", "fp16"}}, "use --precision fp16-mixed"},
       {{{"output_dtype", "fp16"}}, "--output-dtype fp16 with --compute-dtype bf16"},

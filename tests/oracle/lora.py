@@ -147,6 +147,10 @@ def cases():
         stored, initial = Place(family, magnitudes="stored"), Place(family, magnitudes="initial")
         ok &= equal(stored, Case(family, extra=DORA))[0]
         ok &= equal(initial, Case(family, ranks=2, accumulation=2, checkpointing="full", extra=DORA))[0]
+    dropped = (*DORA, "--lora-dropout", str(DROPOUT))
+    for family in ("llama", "gpt2", "phi3", "bert"):
+        ok &= equal(Place(family, magnitudes="stored"), Case(family, ranks=2, accumulation=2, checkpointing="full", extra=dropped), dropout=DROPOUT)[0]
+    ok &= equal(Place("qwen2", magnitudes="initial"), Case("qwen2", extra=dropped), dropout=DROPOUT)[0]
     few = ("--lora-targets", "q_proj,*.down_proj")
     return ok & equal(Place("llama", ["q_proj", "down_proj"]), Case("llama", ranks=2, extra=(*FLAGS, *few)))[0]
 
@@ -163,7 +167,10 @@ def mistakes():
     same, ours = equal(place, case)
     ok &= same & noticed(place, case, ours, "no magnitudes", config={"use_dora": False})
     longer = {name: 1.01 * t for name, t in place.adapted.items() if name.endswith("_vector")}
-    return ok & noticed(place, case, ours, "other magnitudes", adapted=longer)
+    ok &= noticed(place, case, ours, "other magnitudes", adapted=longer)
+    case = Case("llama", extra=(*DORA, "--lora-dropout", str(DROPOUT)))
+    same, ours = equal(place, case, dropout=DROPOUT)
+    return ok & same & noticed(place, case, ours, "no dropout, with magnitudes")
 
 
 if __name__ == "__main__":

@@ -138,10 +138,8 @@ bool can_update_in_backward(const NeedsAllGradients& job) {
          (job.offload == "none" || job.offload == "activations") && !is_scaled;
 }
 
-bool can_adapt(const std::string& method, const std::string& dropout, const std::string& quantization,
-               const std::string& freeze) {
-  if (method == kDora) return dropout == "0" && quantization == "none" && freeze == "none";
-  return method == "lora" || dropout == "0";
+bool can_adapt(const std::string& method, const std::string& dropout, const std::string& freeze) {
+  return method == kDora ? freeze == "none" : method == "lora" || dropout == "0";
 }
 
 void add_flag(std::vector<std::string>& flags, const std::string& flag, const std::string& value) {
@@ -167,7 +165,7 @@ bool can_scale_masters(const std::string& method, const std::string& precision, 
 bool can_quantize(const Quantized& job, bool from_rank0) {
   if (job.quantization == "none") return true;
   if (from_rank0) return false;
-  const bool has_frozen_layers = job.method == "lora" && job.freeze == "none";
+  const bool has_frozen_layers = job.method.starts_with("lora") && job.freeze == "none";
   if (job.quantization == "fp8") return has_frozen_layers || job.offload.starts_with("optimizer");
   return has_frozen_layers || job.freeze.starts_with("layers") || job.freeze == "*att*";
 }
@@ -199,8 +197,7 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     if (!can_keep_states(value(row, kOptimizer), value(row, kPrecision), value(row, kState))) return false;
     if (!value(row, kRslora).empty() && value(row, kMethod) == "full") return false;
     if (!can_offload(value(row, kOptimizer), value(row, kOffload), value(row, kRanks), sharding)) return false;
-    if (!can_adapt(value(row, kMethod), value(row, kDropout), value(row, kQuantization), value(row, kFreeze)))
-      return false;
+    if (!can_adapt(value(row, kMethod), value(row, kDropout), value(row, kFreeze))) return false;
     const Quantized quantized{value(row, kQuantization), value(row, kMethod), value(row, kFreeze),
                               value(row, kOffload)};
     if (!can_quantize(quantized, from_rank0)) return false;

@@ -43,11 +43,10 @@ struct NeedsAllGradients {
 };
 bool can_update_in_backward(const NeedsAllGradients& job);
 
-/// A value of --method with one of another flag, and whether such adapters go with the rest: norms are of whole
-/// matrices that stay as they are.
+/// A value of --method with one of another flag, and whether such adapters go with the rest: norms are of matrices that
+/// stay as they are.
 inline constexpr const char* kDora = "lora, --dora on";
-bool can_adapt(const std::string& method, const std::string& dropout, const std::string& quantization,
-               const std::string& freeze);
+bool can_adapt(const std::string& method, const std::string& dropout, const std::string& freeze);
 /// Whether a job has gradients that --gradient-dtype fp8 keeps, and nothing that needs them in another form.
 bool can_keep_fp8_gradients(const std::string& method, const std::string& gradient_mask, const std::string& offload);
 /// Whether a job that is to send them has ranks to send them to.

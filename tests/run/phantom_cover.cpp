@@ -95,7 +95,7 @@ bool is_allowed(const std::vector<std::string>& row) {
   const bool is_paged = row[kOptimizer].ends_with(kPaged);
   if (is_paged && row[kOffload] != "none" && row[kOffload] != "activations") return false;
   if (!can_offload(optimizer, row[kOffload], row[kRanks], row[kSharding])) return false;
-  if (!can_adapt(row[kMethod], row[kDropout], row[kQuantization], row[kFreeze])) return false;
+  if (!can_adapt(row[kMethod], row[kDropout], row[kFreeze])) return false;
   if (row[kReshard] != "default" && row[kSharding] != "full-shard" && row[kSharding] != "hybrid-shard") return false;
   const int shards = std::stoi(row[kRanks]) / (hybrid ? 2 : 1);
   if ((row[kReshard] == "2" || row[kReshard] == "4") && shards % std::stoi(row[kReshard]) != 0) return false;

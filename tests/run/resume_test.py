@@ -36,7 +36,7 @@ class Resume(unittest.TestCase):
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2")),
                   ("llama", 2, ("--precision", "fp16-mixed", "--loss-scale", "dynamic:1e6:2", "--optimizer", "sgd")),
                   ("llama", 2, ("--optimizer", "adamw-8bit", "--sharding", "full-shard")), ("gpt2", 4, ("--optimizer", "adamw-4bit", "--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")),
-                  ("llama", 2, ("--method", "qlora", "--lora-rank", "4")), ("qwen2", 4, ("--method", "lora", "--lora-rank", "4", "--quantization", "int8", "--sharding", "hybrid-shard",
+                  ("llama", 2, ("--method", "qlora", "--lora-rank", "4", "--dora", "on", "--lora-dropout", "0.1")), ("qwen2", 4, ("--method", "lora", "--lora-rank", "4", "--quantization", "int8", "--sharding", "hybrid-shard",
                                                                                          "--mesh", "replicate=2,shard=2")),
                   ("llama", 2, ("--freeze", "layers:0", "--quantization", "nf4")),
                   ("llama", 2, ("--optimizer", "adamw-fp8", "--sharding", "full-shard")),

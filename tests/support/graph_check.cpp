@@ -114,6 +114,21 @@ void check_magnitude(const Looked& at) {
   CHECK(at.used(0, 0) == at.in(0));
 }
 
+void check_dropped_dora(const Looked& at) {
+  const bool transposed = at.op.attributes.transposed_weight;
+  check_counts(at, 2, 4, 4);
+  CHECK(at.parameter(0).shape == std::vector<std::int64_t>{at.out(1), at.in(0)});
+  CHECK(at.parameter(1).shape.at(1) == at.out(1));
+  CHECK(at.used(1, 0) == at.in(1));
+  CHECK(at.used(2, 0) == at.in(1));
+  CHECK(at.parameter(3).shape.at(transposed ? 0 : 1) == at.in(0));
+  CHECK(at.used(3, transposed ? 1 : 0) == at.in(1));
+  CHECK(at.out(0) == at.in(1));
+  CHECK(element_count(at.output(2), kShape) == at.in(1));
+  CHECK(at.out(3) == at.in(1));
+  CHECK(at.op.attributes.dropout > 0);
+}
+
 void check_rope(const Looked& at) {
   const Attributes& a = at.op.attributes;
   check_counts(at, 1, 0, 1);
@@ -164,6 +179,8 @@ void check_shapes(const Looked& at) {
       return check_lora(at);
     case OpKind::magnitude:
       return check_magnitude(at);
+    case OpKind::dropped_dora:
+      return check_dropped_dora(at);
     case OpKind::rope:
       return check_rope(at);
     case OpKind::attention:
@@ -199,6 +216,7 @@ int overwritten(const Op& op) {
       return op.inputs.at(0);
     case OpKind::add:
     case OpKind::lora:
+    case OpKind::dropped_dora:
       return op.inputs.at(1);
     case OpKind::embedding:
     case OpKind::rms_norm:

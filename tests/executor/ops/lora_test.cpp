@@ -52,6 +52,23 @@ at::Tensor true_norms(const OpCase& op, at::ScalarType compute) {
   return at::linalg_vector_norm(matrix + 0.5 * at::matmul(rounded(1), rounded(0)), 2, {1});
 }
 
+/// Adapter and magnitude in one, with the norms that it has to find.
+OpCase dropped_dora(const LoraSizes& sizes, double dropout, bool transposed) {
+  OpCase op = adapter_with_norms(sizes, transposed);
+  op.kind = OpKind::dropped_dora;
+  op.attributes.dropout = dropout;
+  op.outputs.push_back({{sizes.rows, sizes.outputs}});
+  op.parameters.insert(op.parameters.begin() + 2, random_tensor({sizes.outputs}, 6).abs() + 1);
+  op.constants = {5};
+  op.truth = [mask = mask_of(sizes, dropout), transposed](const Tensors& in, const Tensors& p) {
+    const at::Tensor matrix = transposed ? p[3].t() : p[3], kept = in[0] * mask;
+    const at::Tensor change = 0.5 * at::matmul(p[1], p[0]);
+    const at::Tensor factors = p[2] / at::linalg_vector_norm(matrix + change.detach(), 2, {1}).detach();
+    return in[1] + (factors - 1) * at::matmul(kept, matrix.t()) + factors * at::matmul(kept, change.t());
+  };
+  return op;
+}
+
 /// Magnitudes and norms well apart from 0, as those of a matrix are.
 OpCase magnitude(std::int64_t rows, std::int64_t columns, bool has_bias, bool is_taken_over) {
   OpCase op{.kind = OpKind::magnitude, .shape = {1, rows}};
@@ -95,6 +112,16 @@ TEST_CASE("norms are of the rows of the matrix and its adapter together, and add
         CHECK(at::allclose(run_op(op, narrow).others[1].to(at::kDouble), true_norms(op, at::kBFloat16), 4.1e-3));
       }
     }
+  }
+}
+
+TEST_CASE(
+    "what is dropped for an adapter with magnitudes is dropped for its matrix, and gradients agree with autograd") {
+  for (const bool transposed : {false, true}) {
+    CAPTURE(transposed);
+    check_op_in_all_ways(dropped_dora({37, 65, 48, 8}, 0.3, transposed));
+    check_op_in_all_ways(dropped_dora({9, 16, 8, 4}, 0.75, transposed));
+    check_op_in_all_ways(dropped_dora({5, 3, 7, 1}, 0.5, transposed));
   }
 }
 

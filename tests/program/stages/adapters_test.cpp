@@ -147,6 +147,34 @@ TEST_CASE("a magnitude is multiplied in place unless the next op writes over the
   CHECK(scaled_in_place("qwen3") == std::vector<std::string>{"q_proj", "k_proj", "v_proj", "gate_proj", "up_proj"});
 }
 
+TEST_CASE("with DoRA and dropout the engine has one op for adapter and magnitude, and PyTorch's runtimes have two") {
+  Job job = dora_job();
+  const auto kinds = [&](const Graph& graph, OpKind kind) {
+    std::ptrdiff_t count = 0;
+    for (const Segment& segment : graph.segments) count += std::ranges::count(segment.ops, kind, &Op::kind);
+    return count;
+  };
+  for (const char* const family : {"llama", "gpt2", "phi3", "bert"}) {
+    CAPTURE(family);
+    job.lora.dropout = 0;
+    const Graph kept = training_graph(testing::small_model(family), job);
+    job.lora.dropout = 0.1;
+    const Graph dropped = training_graph(testing::small_model(family), job);
+    testing::check_graph(dropped);
+    CHECK(kinds(dropped, OpKind::dropped_dora) == kinds(kept, OpKind::magnitude));
+    CHECK(kinds(dropped, OpKind::lora) + kinds(dropped, OpKind::magnitude) == 0);
+    CHECK(adapters_of(dropped) == adapters_of(kept));
+    CHECK(trainable_parameters(dropped, job) == adapter_parameters(dropped));
+    const std::vector<ScaledMatrix> scaled = scaled_matrices(dropped), before = scaled_matrices(kept);
+    REQUIRE(scaled.size() == before.size());
+    CHECK(scaled[0].matrix == before[0].matrix);
+    CHECK(scaled[0].magnitudes == before[0].magnitudes);
+    CHECK(scaled[0].is_transposed == before[0].is_transposed);
+  }
+  job.runtime = Runtime::pytorch;
+  CHECK(kinds(training_graph(testing::small_model("llama"), job), OpKind::dropped_dora) == 0);
+}
+
 TEST_CASE("with DoRA a matrix that has an adapter, and its bias, are frozen") {
   Job job = dora_job({"q_proj"});
   const Graph graph = training_graph(testing::small_model("qwen2"), job);
