@@ -24,6 +24,7 @@ class Streams {
       if (s + 1 == segments_.size()) ticks.top_backward = compute_;
     }
     finish();
+    if (!segments_.empty() && order_.knows_finish) land((units_.front().*reductions_).last_landing);
     ticks.all = compute_;
     return ticks;
   }
@@ -101,13 +102,31 @@ class Streams {
       reduced_ = collectives_ = std::max(collectives_, compute_) + reducing_->collectives;
     }
     if (!is_one_) compute_ += reducing_->pieces;
+    if (order_.finishes_at_once) finish();
   }
   /// Of several units, the sums of one run beside the reduction of the next.
   void finish() {
     if (reducing_ == nullptr) return;
     const double sums = reducing_->sums;
+    const bool leaves = order_.knows_finish && reducing_->leaving > 0;
+    if (leaves && is_one_) land(reducing_->landing);
+    const double begin = compute_;
     compute_ = is_one_ ? std::max(compute_, reduced_) + sums : std::max(compute_ + sums, reduced_);
+    if (leaves) leave(begin);
     reducing_ = nullptr;
+  }
+  /// What left before is there, and the host has added it up. What it launches comes behind that.
+  void land(double adding) {
+    host_ = std::max(host_, landed_) + adding;
+    compute_ = std::max({compute_, landed_, adding > 0 ? host_ : 0});
+  }
+  /// Of several units, one lands while the next one's sums run, which began at `begin`.
+  void leave(double begin) {
+    const double landed = landed_;
+    landed_ = std::max(landed_, is_one_ ? compute_ : begin) + reducing_->leaving;
+    if (is_one_) return;
+    host_ = std::max(host_, landed) + reducing_->landing;
+    compute_ = std::max({compute_, landed, reducing_->landing > 0 ? host_ : 0});
   }
 
   struct Ready {
@@ -123,6 +142,7 @@ class Streams {
   std::size_t next_ = 0;      // to be gathered next; in backward, gathered last
   std::int64_t ahead_ = 0;    // units that are gathered before their passes, of those that are a segment's or a group's
   double compute_ = 0, collectives_ = 0, of_groups_ = 0, arrivals_ = 0;
+  double landed_ = 0, host_ = 0;  // until the last gradients that left are in host memory, and what it adds up is
   const SegmentUnits::Reduction* reducing_ = nullptr;
   bool is_one_ = false;
   double reduced_ = 0;

@@ -17,6 +17,9 @@ struct SegmentTicks {
 struct SegmentUnits {
   struct Reduction {
     double pieces = 0, collectives = 0, sums = 0;
+    double landing = 0;       // of the gradients that left before: what the host adds up
+    double leaving = 0;       // copies to host memory
+    double last_landing = 0;  // of the first segment: what the host adds up when the pass is over
   };
   struct Gather {
     double copies = 0;       // of the rank's own part, on the compute stream
@@ -43,7 +46,9 @@ struct PassOrder {
   bool is_exact = false;                               // no gather begins later than these say
   bool is_before_recompute = false;                    // the gather ahead, else behind it
   bool has_groups = false;                             // gather for backward by collectives of their own
-  bool finishes_early = false;  // reductions are waited for before backward of what was recomputed
+  bool finishes_early = false;    // reductions are waited for before backward of what was recomputed
+  bool finishes_at_once = false;  // they are waited for behind the backward pass that begins them
+  bool knows_finish = false;      // when reductions are waited for, and so when gradients leave for host memory
 };
 
 struct MicroBatchTicks {

@@ -76,8 +76,16 @@ class LeastSeconds::UnitsMaker {
     keep_gradients(result, &SegmentUnits::keep_first);
     keep_gradients(result, &SegmentUnits::keep_later);
     reductions(result, &SegmentUnits::all_kept);
-    for (program::UnitLowering& unit : units_) update(unit);
-    result.update = take();
+    for (SegmentUnits& segment : result.segments) {  // the first ones of the step
+      segment.all_kept.landing = segment.first.landing;
+      segment.all_kept.last_landing = segment.first.last_landing;
+    }
+    for (program::UnitLowering& unit : units_) {
+      update(unit);
+      const UnitTimes updated = take();
+      if (updated.on_host > 0) result.returning = updated.copies_in;
+      result.update += updated;
+    }
     clip(result);
     sum_over_ranks(result);
     writer_.be_quiet(true);
@@ -200,36 +208,47 @@ class LeastSeconds::UnitsMaker {
   UnitTimes reductions(Units& result, Reductions member) {
     UnitTimes all;
     for (std::size_t s = graph_.segments.size(); s-- > 0;) {
-      backward(s);
-      for (const int unit : layout_.units_of_segment[s]) units_[at(unit)].reduce();
+      const std::vector<int> units = backward(s);
+      for (const int unit : units) units_[at(unit)].reduce();
       const UnitTimes begun = take();
-      for (const int unit : layout_.units_of_segment[s]) units_[at(unit)].finish();
-      if (s == 0) host_.land();
+      for (const int unit : units) units_[at(unit)].finish();
       const UnitTimes finished = take();
+      if (s == 0) host_.land();
+      const UnitTimes landed = take();
       result.segments[s].*member = {.pieces = begun.runs.compute,
                                     .collectives = begun.collectives + finished.collectives,
-                                    .sums = finished.runs.compute};
+                                    .sums = finished.runs.compute,
+                                    .landing = finished.on_host,
+                                    .leaving = finished.copies_out,
+                                    .last_landing = landed.on_host};
       all += begun;
       all += finished;
+      all += landed;
     }
     return all;
   }
 
-  void backward(std::size_t s) {
+  /// Returns the units of which it has gradients, in the segment's order.
+  std::vector<int> backward(std::size_t s) {
     const std::vector<Op>& ops = graph_.segments[s].ops;
+    std::vector<int> units;
     for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
       for (const ParameterUse& use : op->parameters) {
-        if (trainable_[at(use.parameter)]) unit_of(use).home(op->kind, use);
+        if (!trainable_[at(use.parameter)]) continue;
+        unit_of(use).home(op->kind, use);
+        units.push_back(layout_.unit_of_parameter[at(use.parameter)]);
       }
     }
+    std::vector<int> with_gradients = layout_.units_of_segment[s];
+    std::erase_if(with_gradients, [&](int unit) { return std::ranges::find(units, unit) == units.end(); });
+    return with_gradients;
   }
 
   /// Whole, for a later micro-batch.
   void keep_gradients(Units& result, Reductions member) {
     if (layout_.shards == 1) return;
     for (std::size_t s = graph_.segments.size(); s-- > 0;) {
-      backward(s);
-      for (const int unit : layout_.units_of_segment[s]) units_[at(unit)].accumulate();
+      for (const int unit : backward(s)) units_[at(unit)].accumulate();
       result.segments[s].*member = {.pieces = take().runs.compute};
     }
   }
@@ -250,8 +269,16 @@ class LeastSeconds::UnitsMaker {
   }
 
   /// The norm of all gradients. The host takes that of those it keeps.
-  void clip(Units& result) const {
-    if (host_.offload().gradients) return;
+  void clip(Units& result) {
+    if (host_.offload().gradients) {
+      for (const Unit& unit : layout_.units) {
+        if (unit.trainable_elements == 0) continue;
+        writer_.run({.kernel = program::Kernel::norm_rest, .stream = Stream::host}, {},
+                    program::work_of_squares_on_host(unit));
+      }
+      result.clip = take();
+      return;
+    }
     for (const Unit& unit : layout_.units) {
       if (unit.fp8_gradients > 0) {
         const Work reading = work_of_fp8_reading(unit, is_cuda_ ? DeviceKind::cuda : DeviceKind::cpu, job_.kernels);

@@ -46,6 +46,7 @@ class LeastSeconds {
     UnitTimes regathers;                           // of those that certainly are gathered for backward again
     UnitTimes first_reductions, later_reductions;  // of a step's first micro-batch, and of another one
     UnitTimes clip, update;
+    double returning = 0;                // ticks of the copy behind the host's last update
     double replica_sums = 0;             // ticks of collectives, at least
     double norm = 0, results = 0;        // of the one that adds up squares of gradients, and of that of the loss
     std::vector<SegmentUnits> segments;  // the same, by segment

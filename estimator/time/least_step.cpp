@@ -27,6 +27,9 @@ class Passes {
     if (are_ahead) order_.forward_ahead = is_open_ ? kAllUnits : job.forward_prefetch;
     if (are_ahead) set_backward(is_open_ ? BackwardPrefetch::pre : job.backward_prefetch);
     order_.finishes_early = job.reduce_finish == ReduceFinish::early && !open.has(OpenChoice::reduce_finish);
+    order_.finishes_at_once = job.mesh.shard == 1;
+    order_.knows_finish =
+        order_.finishes_at_once || !(open.has(OpenChoice::reduce_finish) || open.has(OpenChoice::checkpointing));
   }
 
   /// All micro-batches, and the sums over replicas.
@@ -115,7 +118,8 @@ double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const 
     return times * (block + of(units.gathers) + of(units.regathers)) + of(units.first_reductions) +
            later * of(units.later_reductions) + of(units.update);
   };
-  const double host = sum(blocks.host, [](const UnitTimes& each) { return each.runs.host + each.launches; });
+  const double host = sum(blocks.host, [](const UnitTimes& each) { return each.runs.host + each.launches; }) +
+                      (clips ? units.clip.on_host : 0);
   const double compute = sum(blocks.compute, [](const UnitTimes& each) { return each.runs.compute; });
   const double collectives = sum(0, [](const UnitTimes& each) { return each.collectives; });
   const double copies_in = sum(0, [](const UnitTimes& each) { return each.copies_in; });
@@ -126,8 +130,8 @@ double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const 
   if (may_keep && open.has(OpenChoice::accumulate)) waited = std::min(waited, passes.take_all());
   waited += units.results;
   // The host updates what it keeps once all gradients are there.
-  if (!job.optimizer_in_backward) waited += units.update.runs.compute + units.update.on_host;
-  if (clips) waited += units.clip.runs.compute + units.norm;
+  if (!job.optimizer_in_backward) waited += units.update.runs.compute + units.update.on_host + units.returning;
+  if (clips) waited += units.clip.runs.compute + units.clip.on_host + units.norm;
   return kRounding * seconds_of_ticks(std::max({host, compute, waited, collectives, copies_in, copies_out}));
 }
 

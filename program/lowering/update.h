@@ -18,6 +18,8 @@ struct SquaresCalls {
 std::array<SquaresCalls, 2> calls_of_squares(std::int64_t shard_elements, bool is_cuda);
 /// Of one of the calls, and of what makes a divisor of the squares' sum.
 Work work_of_squares(std::int64_t elements, Dtype gradient);
+/// Of a unit's gradients in host memory.
+Work work_of_squares_on_host(const vramfit::Unit& unit);
 inline constexpr Work kDivisorWork{.launches = 6, .bytes = 12};
 
 class UpdateLowering {

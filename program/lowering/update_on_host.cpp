@@ -7,6 +7,11 @@
 
 namespace vramfit::program {
 
+Work work_of_squares_on_host(const vramfit::Unit& unit) {
+  const Bytes bytes = unit.trainable_elements * dtype_bytes(unit.gradient);
+  return {.bytes = static_cast<double>(bytes.n)};
+}
+
 void UpdateLowering::clip_on_host() {
   HostSide& host = in_.host;
   host.order(Stream::to_host, Stream::host);
@@ -16,10 +21,9 @@ void UpdateLowering::clip_on_host() {
     if (!gradient) continue;
     const vramfit::Unit& layout = in_.layout.units[u];
     const int view = in_.views.number(list_view(0, layout.trainable_elements, layout.gradient));
-    const Bytes bytes = layout.trainable_elements * dtype_bytes(layout.gradient);
     in_.writer.run({.kernel = Kernel::norm_rest, .unit = static_cast<int>(u), .stream = Stream::host},
                    {Writer::viewed(gradient, How::read, view), {&there_.host_norm, How::add}, {nullptr, How::write}},
-                   Work{.bytes = static_cast<double>(bytes.n)});
+                   work_of_squares_on_host(layout));
   }
   const int token = host.to_device(-1, {&there_.host_norm, How::read}, {&there_.norm, How::write}, Bytes{4});
   in_.writer.write(Wait{token, Stream::compute});

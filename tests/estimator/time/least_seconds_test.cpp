@@ -54,6 +54,25 @@ TEST_CASE("the bound is never above the time of the step, for jobs drawn at rand
   CHECK(trial.failure == "");
 }
 
+TEST_CASE("the bound is never above the time of jobs that offload gradients, whatever lands when") {
+  int offloaded = 0;
+  const testing::Trial trial = testing::try_random_jobs(250, 900'000, [&](testing::ResolvedJob drawn) {
+    if (drawn.job.runtime != Runtime::vramfit || drawn.job.mesh.replicate > 1) return std::string();
+    for (const char* offload : {"optimizer+gradients", "params"}) {
+      set_job_field(drawn.job, job_field_named("offload"), offload, "offload");
+      try {
+        if (std::string why = bound_above_time(drawn); !why.empty()) return offload + (" " + why);
+        ++offloaded;
+      } catch (const Error&) {
+        continue;  // not with other choices of the job
+      }
+    }
+    return std::string();
+  });
+  CHECK(trial.failure == "");
+  CHECK(offloaded > 50);
+}
+
 TEST_CASE("what is known of a job that gathers units again isn't taken for one that keeps them") {
   const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
   const Cluster cluster = parse_cluster("2x8xRTX4090");
@@ -101,7 +120,10 @@ TEST_CASE("the bound is within a thousandth of the time where units are layers o
            {{"gradient_dtype", "fp8-sent"}, {"grad_accum", "2"}},
            {{"wrap", "layers:5"}, {"checkpointing", "every:3"}, {"prefetch", "backward=pre,forward=2"}},
            {{"wrap", "layers:3"}, {"reshard", "2"}, {"checkpointing", "full"}, {"grad_accum", "2"}},
-           {{"wrap", "layers:4"}, {"sharding", "shard-grad-op"}, {"freeze", "layers:0-5"}, {"grad_accum", "3"}}}) {
+           {{"wrap", "layers:4"}, {"sharding", "shard-grad-op"}, {"freeze", "layers:0-5"}, {"grad_accum", "3"}},
+           {{"offload", "optimizer+gradients"}},
+           {{"offload", "optimizer+gradients"}, {"checkpointing", "full"}, {"grad_accum", "4"}},
+           {{"offload", "params"}, {"reduce_finish", "end"}, {"checkpointing", "every:3"}, {"grad_accum", "2"}}}) {
     for (const char* gpus : {"8xH100-80GB", "8xRTX4090"}) {
       Fields all = fields;
       all.emplace_back("seq_len", "4096");
