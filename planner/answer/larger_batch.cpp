@@ -67,9 +67,9 @@ class Larger {
     if (rows % micro_batch != 0) return std::nullopt;
     job.accumulation = rows / micro_batch;
     if (request_.is_fixed("grad_accum") && job.accumulation != chosen_.accumulation) return std::nullopt;
+    if (evaluator_.is_ruled_out(job)) return std::nullopt;
     Option option = evaluator_.timed(job);
-    if (option.tokens_per_second == 0 || evaluator_.is_ruled_out(job)) return std::nullopt;
-    if (!evaluator_.attempt(option, request_.cluster.card.memory + Bytes{1}).fits) return std::nullopt;
+    if (option.tokens_per_second == 0 || !evaluator_.attempt_to_fit(option).fits) return std::nullopt;
     return option;
   }
 

@@ -18,7 +18,7 @@ bool any_fits_of(const std::vector<Change>& bases, const PlanRequest& request, E
   const Bytes capacity = request.cluster.card.memory;
   while (const std::optional<Option> option = queue.next(capacity)) {
     if (is_rejected(request, option->job)) continue;
-    const Attempt attempt = evaluator.attempt(*option, capacity + Bytes{1});
+    const Attempt attempt = evaluator.attempt_to_fit(*option);
     if (attempt.fits) return true;
     queue.retry_last(attempt);
   }

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kMostPrograms = 16;
 
 /// Equal for jobs whose programs are the same: the allocator is no part of one.
-std::string program_key(Job job) {
+std::string without_allocator(Job job) {
   job.allocator = unresolved_job().allocator;
   return job_as_flags(job, unresolved_job());
 }
@@ -34,10 +34,13 @@ Evaluator::SharedProgram Evaluator::program_of(const Graph& graph, const Option&
   return program ? program : lowered(graph, option.job);
 }
 
-Evaluator::SharedProgram Evaluator::kept_program_of(const Job& job) const {
-  const std::string key = program_key(job);
-  const auto found = std::ranges::find_if(programs_, [&](const auto& kept) { return program_key(kept.first) == key; });
-  return found == programs_.end() ? nullptr : found->second;
+Evaluator::SharedProgram Evaluator::kept_program_of(const Job& job) {
+  const std::string key = without_allocator(job);
+  for (KeptProgram& kept : programs_) {
+    if (kept.key.empty()) kept.key = without_allocator(kept.job);
+    if (kept.key == key) return kept.program;
+  }
+  return nullptr;
 }
 
 Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job) {
@@ -51,9 +54,9 @@ Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job) 
                              .layout = has_stages ? &model_->stages()->layout_of(graph, job) : nullptr,
                              .tapes = has_stages ? &model_->stages()->tapes_of(graph, job) : nullptr,
                              .labels = false}));
-  programs_.emplace_back(job, std::move(made));
+  programs_.push_back({.job = job, .key = "", .program = std::move(made)});
   if (programs_.size() > kMostPrograms) programs_.pop_front();
-  return programs_.back().second;
+  return programs_.back().program;
 }
 
 BoundParts Evaluator::parts_of(const Job& job, OpenChoices open) {

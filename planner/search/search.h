@@ -133,6 +133,11 @@ class Evaluator {
 
  private:
   using SharedProgram = std::shared_ptr<const program::Program>;
+  struct KeptProgram {
+    Job job;
+    std::string key;  // once it was asked for
+    SharedProgram program;
+  };
 
   Trial try_out(const Job& job);
   /// What is found out by walking through a step of a runtime that isn't bounded.
@@ -150,7 +155,7 @@ class Evaluator {
   SharedProgram program_of(const Graph& graph, const Option& option);
   SharedProgram lowered(const Graph& graph, const Job& job);
   /// Of a job that differs in its allocator at most, if it is still kept.
-  SharedProgram kept_program_of(const Job& job) const;
+  SharedProgram kept_program_of(const Job& job);
   const Graph& graph_of(const Job& job) { return model_->graph_of(job); }
 
   const PlanRequest& request_;
@@ -159,7 +164,7 @@ class Evaluator {
   LeastMemory least_;
   LeastSeconds least_seconds_;
   LeastWalked least_walked_;
-  std::deque<std::pair<Job, SharedProgram>> programs_;  // those that were lowered last
+  std::deque<KeptProgram> programs_;  // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
   std::map<std::string, Walked> walked_;  // by the job's flags
   std::map<std::string, Trial> trials_;   // likewise
