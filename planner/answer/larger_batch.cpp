@@ -1,6 +1,7 @@
 #include "planner/answer/larger_batch.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -11,6 +12,7 @@ namespace {
 constexpr std::int64_t kMostTimes = 16;
 /// Of what the largest batch gains.
 constexpr double kNearlyAll = 0.9;
+constexpr double kEndless = std::numeric_limits<double>::infinity();
 
 /// Two of micro-batch, accumulation and global batch determine the third.
 bool is_open(const PlanRequest& request) {
@@ -30,8 +32,8 @@ class Larger {
     const double enough = tokens_per_second + kNearlyAll * (largest->tokens_per_second - tokens_per_second);
     for (std::int64_t times = 2; times < most; times *= 2) {
       const std::int64_t micro_batch = std::min(largest->job.micro_batch, times * chosen_.micro_batch);
-      const std::optional<Option> smaller = with_micro_batch(times, micro_batch);
-      if (smaller && smaller->tokens_per_second >= enough) return described(*smaller);
+      const std::optional<Option> smaller = with_micro_batch(times, micro_batch, enough);
+      if (smaller) return described(*smaller);
     }
     return described(*largest);
   }
@@ -50,15 +52,16 @@ class Larger {
     std::optional<Option> best = with_micro_batch(times, chosen_.micro_batch);
     if (request_.is_fixed("micro_batch")) return best;
     for (std::int64_t size = 2; size <= times; size *= 2) {
-      const std::optional<Option> larger = with_micro_batch(times, size * chosen_.micro_batch);
-      if (!larger || (best && larger->tokens_per_second <= best->tokens_per_second)) break;
+      const double faster = best ? std::nextafter(best->tokens_per_second, kEndless) : 0;
+      const std::optional<Option> larger = with_micro_batch(times, size * chosen_.micro_batch, faster);
+      if (!larger) break;
       best = larger;
     }
     return best;
   }
 
-  /// None if it doesn't fit, or has no rules.
-  std::optional<Option> with_micro_batch(std::int64_t times, std::int64_t micro_batch) {
+  /// None if it doesn't fit, has no rules, or gives less than `enough` tokens a second.
+  std::optional<Option> with_micro_batch(std::int64_t times, std::int64_t micro_batch, double enough = 0) {
     if (chosen_.global_batch > std::numeric_limits<std::int64_t>::max() / kMostTimes) return std::nullopt;
     Job job = chosen_;
     job.global_batch = times * chosen_.global_batch;
@@ -69,7 +72,8 @@ class Larger {
     if (request_.is_fixed("grad_accum") && job.accumulation != chosen_.accumulation) return std::nullopt;
     if (evaluator_.is_ruled_out(job)) return std::nullopt;
     Option option = evaluator_.timed(job);
-    if (option.tokens_per_second == 0 || !evaluator_.attempt_to_fit(option).fits) return std::nullopt;
+    const bool is_fast = option.tokens_per_second > 0 && option.tokens_per_second >= enough;
+    if (!is_fast || !evaluator_.attempt_to_fit(option).fits) return std::nullopt;
     return option;
   }
 

@@ -139,12 +139,22 @@ class NoPlan {
   // Each needs less than those before it, so the last tells whether any helps. Those that are far from helping are
   // ruled out by bounds, so they take less time than one that helps.
   void offer_smallest(std::span<const Change> list) {
-    std::optional<Candidate> last = fastest_with(list.back());
-    if (!last) return;
+    const bool helps = surely_fits_with(list.back());
+    std::optional<Candidate> last = helps ? std::nullopt : fastest_with(list.back());
+    if (!helps && !last) return;
     for (const Change& change : list.first(list.size() - 1)) {
       if (offer_allowed(fastest_with(change))) return;
     }
-    offer_allowed(std::move(last));
+    offer_allowed(helps ? fastest_with(list.back()) : std::move(last));
+  }
+
+  // Found out in less time than the fastest one is. Of other runtimes than the engine's, smallest ones take long to
+  // find.
+  bool surely_fits_with(const Change& change) {
+    if (request_.job.runtime != Runtime::vramfit) return false;
+    return std::ranges::any_of(groups_with(request_, change), [&](const std::vector<Change>& bases) {
+      return surely_fits(evaluator_, request_, bases, plan_.search);
+    });
   }
 
   bool offer_allowed(std::optional<Candidate> found) {

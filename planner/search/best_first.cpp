@@ -15,6 +15,7 @@ namespace {
 
 /// A bound that leaves less than one part in so many of the card's memory is close.
 constexpr std::int64_t kClose = 8;
+constexpr int kFewTries = 4;
 
 }  // namespace
 
@@ -241,6 +242,20 @@ std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, d
     queue.retry_last(attempt);
   }
   return std::nullopt;
+}
+
+bool surely_fits(Evaluator& evaluator, const PlanRequest& request, const std::vector<Change>& bases,
+                 SearchCounts& counts) {
+  SearchCounts others;
+  BestFirst queue(evaluator, request, bases, BestBy::need, others);
+  bool fits = false;
+  for (int tries = 0; tries < kFewTries && !fits; ++tries) {
+    const std::optional<Option> option = queue.next(evaluator.capacity());
+    if (!option) break;
+    fits = evaluator.attempt_to_fit(*option).fits;
+  }
+  counts.bounds += others.bounds;
+  return fits;
 }
 
 std::optional<Candidate> fastest_that_fits(Evaluator& evaluator, const PlanRequest& request,

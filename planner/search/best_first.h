@@ -108,6 +108,10 @@ struct Fitting {
 /// The first configuration that the queue gives, fits, and is faster than `above`, if there is one.
 std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, double above);
 
+/// Whether one of the configurations that need least fits; false if the first few don't, which says nothing of others.
+bool surely_fits(Evaluator& evaluator, const PlanRequest& request, const std::vector<Change>& bases,
+                 SearchCounts& counts);
+
 /// The fastest job of a group of bases that fits and is faster than `above`, if one is found: of those that are alike
 /// few are looked at. For what is said beside a plan, or where there is none. Of the counts only bounds grow: a plan
 /// has no choice of these configurations.

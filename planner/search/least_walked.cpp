@@ -9,7 +9,8 @@
 // step takes no less. Where every Nth block is checkpointed, those run the kernels that they run where all are.
 //
 // A larger micro-batch makes the same tensors, none of them smaller, and more micro-batches repeat them, with gradients
-// that stay. So one micro-batch of one row requests no more than any other choice.
+// that stay. So one micro-batch of one row requests no more than any other choice. GRPO's options decide by what is
+// accumulated whether rows are scored again before they are trained on, so its batch stays as it is.
 #include "planner/search/least_walked.h"
 
 #include <algorithm>
@@ -225,6 +226,7 @@ std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
 
 Job LeastWalked::with_one_row(const Job& job) const {
   Job least = job;
+  if (job.modeling == Modeling::trl_grpo) return least;  // what is accumulated decides what is scored again
   // Attention whose blocks don't fill the card splits its keys, and adds up the parts in memory that more rows don't
   // need.
   if (flash_splits(spec_.num_attention_heads, job.sequence, spec_.head_dim, cluster_.card.device) == 1) {

@@ -123,7 +123,6 @@ LeastOfWalk Evaluator::least_memory_of_one_row(const Job& job) {
   const Job least = least_walked_.with_one_row(job);
   const bool is_itself = least.micro_batch * least.accumulation == job.micro_batch * job.accumulation;
   if (job.runtime != Runtime::deepspeed || job.sharding != "full-shard" || is_itself) return {};
-  if (job.modeling == Modeling::trl_grpo) return {};  // what is accumulated decides what is scored again
   try {
     require_rules(least, request_.cluster);
     const Walked& whole = walked(least);

@@ -34,11 +34,31 @@ std::int64_t drawn(std::mt19937& random, std::initializer_list<std::int64_t> lis
   return std::data(list)[std::uniform_int_distribution<std::size_t>(0, list.size() - 1)(random)];
 }
 
+const char* drawn_text(std::mt19937& random, std::initializer_list<const char*> list) {
+  return std::data(list)[std::uniform_int_distribution<std::size_t>(0, list.size() - 1)(random)];
+}
+
+/// Of a family whose blocks are alike, on cards of different generations.
+PlanRequest drawn_family(std::mt19937& random, std::int64_t ranks, bool is_llama) {
+  const char* const family =
+      is_llama ? "llama" : drawn_text(random, {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "granite"});
+  const char* const card = drawn_text(random, {"H100-80GB", "H100-80GB", "A100-80GB", "RTX4090"});
+  return request_for(family, parse_cluster(fmt::format("{}x{}", ranks, card)));
+}
+
+/// One of TRL's trainers, with options of GRPO's that decide what is scored.
+void fix_trainer(PlanRequest& request, std::mt19937& random) {
+  const std::string modeling = drawn_text(random, {"trl", "trl", "trl-dpo", "trl-reward", "trl-grpo"});
+  fix(request, "modeling", modeling);
+  if (modeling != "trl-grpo") return;
+  fix(request, "grpo", drawn_text(random, {"default", "num_iterations=2", "steps_per_generation=2", "reference"}));
+}
+
 /// A model of random sizes under a PyTorch runtime.
 PlanRequest drawn_request(std::mt19937& random) {
   const bool is_trainer = drawn(random, {0, 1}) == 1;
   const std::int64_t ranks = drawn(random, {1, 2, 4, 8});
-  PlanRequest request = request_for("llama", parse_cluster(fmt::format("{}xH100-80GB", ranks)));
+  PlanRequest request = drawn_family(random, ranks, !is_trainer);
   ModelSpec& spec = request.spec;
   spec.num_hidden_layers = drawn(random, {27, 32, 45});
   spec.vocab_size = drawn(random, {2048, 5000, 60000});
@@ -50,7 +70,11 @@ PlanRequest drawn_request(std::mt19937& random) {
       ranks == 1     ? "pytorch"
       : sharded == 0 ? "pytorch-ddp"
                      : fmt::format("pytorch-fsdp{}", sharded));
-  fix(request, "modeling", is_trainer ? "transformers" : "torchtitan");
+  if (is_trainer && drawn(random, {0, 1}) == 1) {
+    fix_trainer(request, random);
+  } else {
+    fix(request, "modeling", is_trainer ? "transformers" : "torchtitan");
+  }
   fix(request, "attention", "flash");
   if (is_trainer && sharded != 1 && drawn(random, {0, 1}) == 1) fix(request, "method", "lora");
   request.clip = drawn(random, {0, 1}) == 1;
@@ -145,19 +169,18 @@ namespace {
 /// A job of random sizes under DeepSpeed.
 PlanRequest drawn_of_deepspeed(std::mt19937& random) {
   const std::int64_t ranks = drawn(random, {1, 3, 8});
-  PlanRequest request = request_for("llama", parse_cluster(fmt::format("{}xH100-80GB", ranks)));
+  PlanRequest request = drawn_family(random, ranks, false);
   request.spec.num_hidden_layers = drawn(random, {4, 27, 32});
   request.spec.vocab_size = drawn(random, {2048, 60000});
   request.spec.intermediate_size = drawn(random, {96, 3000});
   request.job.sequence = drawn(random, {16, 128, 1024});
   request.job.global_batch = ranks * drawn(random, {1, 2, 4});
   fix(request, "runtime", "deepspeed");
-  fix(request, "modeling", "transformers");
+  drawn(random, {0, 1}) == 0 ? fix(request, "modeling", "transformers") : fix_trainer(request, random);
   const std::int64_t method = drawn(random, {0, 1, 2, 2});
   if (method < 2) fix(request, "method", method == 0 ? "lora" : "qlora");
   if (drawn(random, {0, 1, 2}) == 0) fix(request, "precision", "fp16-mixed");
   if (drawn(random, {0, 1, 2}) == 0) fix(request, "offload", "optimizer");
-  if (drawn(random, {0, 1}) == 0) fix(request, "modeling", "trl");
   if (drawn(random, {0, 1}) == 0) {  // sizes that bind in a small model
     const auto size = [&] { return drawn(random, {20'000, 300'000, 5'000'000}); };
     fix(request, "zero3_sizes",
@@ -173,7 +196,7 @@ PlanRequest drawn_of_deepspeed(std::mt19937& random) {
 
 TEST_CASE("under DeepSpeed, activations of few blocks and what is kept never say more than the whole walk") {
   int bounded = 0, of_one_row = 0;
-  compare_walks(20261129, 40, 3, drawn_of_deepspeed, [&](const Compared& walk) {
+  compare_walks(20261129, 80, 3, drawn_of_deepspeed, [&](const Compared& walk) {
     const auto& [least, request, graph, job, bound, whole] = walk;
     if (!whole) return;
     const std::optional<LeastOfWalk> at_any = least.at_any_batch(graph, job);
