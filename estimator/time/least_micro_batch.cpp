@@ -90,7 +90,9 @@ class Streams {
   }
   void gather_backward() {
     --next_;
-    gather(next_, units_[next_].regather, units_[next_].ends_unit, order_.has_groups ? of_groups_ : collectives_);
+    const bool is_one = units_[next_].ends_unit;
+    double& collectives = is_one ? collectives_ : early_;  // which may come behind reductions: they don't wait for it
+    gather(next_, units_[next_].regather, is_one, order_.has_groups ? of_groups_ : collectives);
   }
 
   void reduce(std::size_t s) {
@@ -111,7 +113,8 @@ class Streams {
     const bool leaves = order_.knows_finish && reducing_->leaving > 0;
     if (leaves && is_one_) land(reducing_->landing);
     const double begin = compute_;
-    compute_ = is_one_ ? std::max(compute_, reduced_) + sums : std::max(compute_ + sums, reduced_);
+    if (is_one_) compute_ = std::max(compute_, reduced_ - reducing_->behind);
+    compute_ = std::max(compute_ + sums, reduced_);
     if (leaves) leave(begin);
     reducing_ = nullptr;
   }
@@ -141,7 +144,7 @@ class Streams {
   std::vector<Ready> ready_;  // by segment: its units are gathered
   std::size_t next_ = 0;      // to be gathered next; in backward, gathered last
   std::int64_t ahead_ = 0;    // units that are gathered before their passes, of those that are a segment's or a group's
-  double compute_ = 0, collectives_ = 0, of_groups_ = 0, arrivals_ = 0;
+  double compute_ = 0, collectives_ = 0, early_ = 0, of_groups_ = 0, arrivals_ = 0;
   double landed_ = 0, host_ = 0;  // until the last gradients that left are in host memory, and what it adds up is
   const SegmentUnits::Reduction* reducing_ = nullptr;
   bool is_one_ = false;

@@ -17,6 +17,7 @@ struct SegmentTicks {
 struct SegmentUnits {
   struct Reduction {
     double pieces = 0, collectives = 0, sums = 0;
+    double behind = 0;        // of the collectives, those behind the first one, beside which sums may run
     double landing = 0;       // of the gradients that left before: what the host adds up
     double leaving = 0;       // copies to host memory
     double last_landing = 0;  // of the first segment: what the host adds up when the pass is over

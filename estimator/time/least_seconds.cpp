@@ -106,7 +106,9 @@ class LeastSeconds::UnitsMaker {
         if (run->stream == Stream::to_host) times.copies_out += kernels.compute;
       }
       if (const auto* start = std::get_if<program::Start>(&code.instructions[taken_])) {
-        times.collectives += timer_.of(*start, groups_[static_cast<std::size_t>(start->axis)]);
+        const double taken = timer_.of(*start, groups_[static_cast<std::size_t>(start->axis)]);
+        if (times.collectives == 0) times.first_collective = taken;
+        times.collectives += taken;
         times.launches += timer_.launch();
       }
     }
@@ -218,6 +220,7 @@ class LeastSeconds::UnitsMaker {
       result.segments[s].*member = {.pieces = begun.runs.compute,
                                     .collectives = begun.collectives + finished.collectives,
                                     .sums = finished.runs.compute,
+                                    .behind = begun.collectives - begun.first_collective + finished.collectives,
                                     .landing = finished.on_host,
                                     .leaving = finished.copies_out,
                                     .last_landing = landed.on_host};

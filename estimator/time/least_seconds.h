@@ -36,6 +36,7 @@ class LeastSeconds {
   struct UnitTimes {
     Kernels runs;
     double collectives = 0, launches = 0;  // ticks; the host's, of collectives and of what it computes
+    double first_collective = 0;           // of what take() returns
     double on_host = 0;                    // of the latter, what it computes
     double copies_in = 0, copies_out = 0;  // ticks of copies from and to host memory
     UnitTimes& operator+=(const UnitTimes& more);

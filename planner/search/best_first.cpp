@@ -15,7 +15,7 @@ namespace {
 
 /// A bound that leaves less than one part in so many of the card's memory is close.
 constexpr std::int64_t kClose = 8;
-constexpr int kFewTries = 4;
+constexpr int kFewTries = 2;
 
 }  // namespace
 
@@ -248,6 +248,7 @@ bool surely_fits(Evaluator& evaluator, const PlanRequest& request, const std::ve
                  SearchCounts& counts) {
   SearchCounts others;
   BestFirst queue(evaluator, request, bases, BestBy::need, others);
+  queue.look_at_one_of_alike();
   bool fits = false;
   for (int tries = 0; tries < kFewTries && !fits; ++tries) {
     const std::optional<Option> option = queue.next(evaluator.capacity());

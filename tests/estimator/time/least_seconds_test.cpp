@@ -73,6 +73,12 @@ TEST_CASE("the bound is never above the time of jobs that offload gradients, wha
   CHECK(offloaded > 50);
 }
 
+TEST_CASE("reductions wait neither for gathers that may come behind them nor for one another's sums") {
+  const std::pair<std::string, std::string> small_units{"wrap", "size:6000"}, sent{"gradient_dtype", "fp8-sent"};
+  CHECK(share_of("google/gemma-2-9b", "2x1xRTX4090", {small_units, {"seq_len", "4096"}, {"loss", "full"}}) <= 1);
+  CHECK(share_of("meta-llama/Llama-3.2-1B", "8x8xA100-80GB", {sent, {"seq_len", "128"}, {"loss", "full"}}) <= 1);
+}
+
 TEST_CASE("what is known of a job that gathers units again isn't taken for one that keeps them") {
   const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
   const Cluster cluster = parse_cluster("2x8xRTX4090");

@@ -41,7 +41,7 @@ const char* drawn_text(std::mt19937& random, std::initializer_list<const char*> 
 /// Of a family whose blocks are alike, on cards of different generations.
 PlanRequest drawn_family(std::mt19937& random, std::int64_t ranks, bool is_llama) {
   const char* const family =
-      is_llama ? "llama" : drawn_text(random, {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma", "granite"});
+      is_llama ? "llama" : drawn_text(random, {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma"});
   const char* const card = drawn_text(random, {"H100-80GB", "H100-80GB", "A100-80GB", "RTX4090"});
   return request_for(family, parse_cluster(fmt::format("{}x{}", ranks, card)));
 }
