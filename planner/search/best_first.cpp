@@ -15,7 +15,7 @@ namespace {
 
 /// A bound that leaves less than one part in so many of the card's memory is close.
 constexpr std::int64_t kClose = 8;
-constexpr int kFewTries = 2;
+constexpr int kFewTries = 4;
 
 }  // namespace
 
