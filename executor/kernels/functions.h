@@ -19,6 +19,7 @@ int dequantize(const CodedMatrix& matrix, Stream stream);
 int gate(const GatedUnit& unit, void* output, Stream stream);
 int gate_backward(const GatedUnit& unit, const GatedUnitGradients& gradients, Stream stream);
 int rotate(const Rotation& rotation, Stream stream);
+int drop(const DroppedElements& dropped, Stream stream);
 int cross_entropy(const LossRows& rows, float* losses, double scale, float* loss, Stream stream);
 int cross_entropy_backward(const LossRows& rows, const LogitGradients& gradients, Stream stream);
 int rms_norm(const NormRows& rows, const void* residual, void* output, Stream stream);

@@ -117,6 +117,19 @@ struct Rotation {
   bool backwards, add;  // to what is there
 };
 
+/// Elements of which a random mask keeps some, times `scale`: element i, counted from `first` on, where the upper 53
+/// bits of word i of the stream `key` are below the threshold.
+struct DroppedElements {
+  const void* from;
+  void* to;  // may be `from`
+  Number number;
+  std::int64_t elements;
+  std::uint64_t key;
+  std::int64_t first;
+  std::uint64_t threshold;
+  float scale;
+};
+
 /// Rows of logits [rows, columns] without gaps, and of each its label and where its log-sum-exp goes or is. Losses are
 /// those of executor/ops/cross_entropy_torch.h.
 struct LossRows {
@@ -177,6 +190,7 @@ struct Kernels {
   int (*gate)(const GatedUnit& unit, void* output, Stream stream);
   int (*gate_backward)(const GatedUnit& unit, const GatedUnitGradients& gradients, Stream stream);
   int (*rotate)(const Rotation& rotation, Stream stream);
+  int (*drop)(const DroppedElements& dropped, Stream stream);
   /// Adds `scale` times the sum of the rows' losses to `loss`; `losses` [rows] is scratch.
   int (*cross_entropy)(const LossRows& rows, float* losses, double scale, float* loss, Stream stream);
   int (*cross_entropy_backward)(const LossRows& rows, const LogitGradients& gradients, Stream stream);
@@ -186,7 +200,7 @@ struct Kernels {
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 5;
+inline constexpr int kInterface = 6;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

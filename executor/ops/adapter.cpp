@@ -10,6 +10,7 @@
 #include "executor/ops/kernels_torch.h"
 #include "executor/ops/random_mask_torch.h"
 #include "program/ops/lora.h"
+#include "program/ops/rules.h"
 
 namespace vramfit::kernels {
 
@@ -25,21 +26,30 @@ Dropout make_dropout(OpCall& call) {
   if (!drops(call)) return d;
   const LoraSizes s = lora_sizes(call.context);
   d.dropped = call.temporaries.allocate("dropped", {s.tokens, s.inputs}, call.context.compute());
-  if (call.context.device.kind == DeviceKind::cpu) return d;
+  if (call.context.device.kind == DeviceKind::cpu || uses_own_kernel(call.context)) return d;
   const std::int64_t part = dropout_part(call.context);
   d.words = call.temporaries.allocate("dropout: words", {part}, Dtype::i64);
   d.bits = call.temporaries.allocate("dropout: bits", {part}, Dtype::i64);
   return d;
 }
 
-void drop(const OpCall& call, const Dropout& d, const at::Tensor& values) {
+namespace {
+
+MaskDraw mask_of(const OpCall& call, std::int64_t columns) {
   const auto& graph = call.context.graph;
   const auto a = static_cast<std::size_t>(call.context.op.parameters.front().parameter);
-  const std::int64_t row_elements = checked_mul(call.context.shape.sequence, values.size(1));
-  MaskDraw draw{.key = dropout_key(call.facts.seed, call.facts.step, graph.parameters[a].name),
-                .first = checked_mul(call.facts.first_global_row, row_elements),
-                .keep = 1 - attributes(call).dropout};
+  const std::int64_t row_elements = checked_mul(call.context.shape.sequence, columns);
+  return {.key = dropout_key(call.facts.seed, call.facts.step, graph.parameters[a].name),
+          .first = checked_mul(call.facts.first_global_row, row_elements),
+          .keep = 1 - attributes(call).dropout};
+}
+
+}  // namespace
+
+void drop(const OpCall& call, const Dropout& d, const at::Tensor& values) {
+  MaskDraw draw = mask_of(call, values.size(1));
   at::Tensor flat = values.view({-1});
+  if (uses_own_kernel(call.context)) return mask_by_kernel(flat, flat, draw);
   if (!d.words.defined()) return mask_on_cpu(flat, draw);
   for (std::int64_t first = 0; first < flat.numel(); first += d.words.numel()) {
     at::Tensor part = flat.narrow(0, first, std::min(d.words.numel(), flat.numel() - first));
@@ -49,9 +59,14 @@ void drop(const OpCall& call, const Dropout& d, const at::Tensor& values) {
 }
 
 at::Tensor adapter_input(const OpCall& call, const Dropout& d) {
-  if (!drops(call)) return call.inputs[0];
+  const at::Tensor& x = call.inputs[0];
+  if (!drops(call)) return x;
   at::Tensor dropped = d.dropped;
-  dropped.copy_(call.inputs[0]);
+  if (uses_own_kernel(call.context) && x.is_contiguous()) {
+    mask_by_kernel(x, dropped, mask_of(call, x.size(1)));
+    return dropped;
+  }
+  dropped.copy_(x);
   drop(call, d, dropped);
   return dropped;
 }

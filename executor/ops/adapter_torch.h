@@ -14,7 +14,7 @@ namespace vramfit::kernels {
 /// Where dropout works, made in the order in which the rule lists it.
 struct Dropout {
   at::Tensor dropped;      // [N, I]
-  at::Tensor words, bits;  // on CUDA
+  at::Tensor words, bits;  // on CUDA, without own kernels
 };
 /// Without any, of an op that drops nothing.
 Dropout make_dropout(OpCall& call);

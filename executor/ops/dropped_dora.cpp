@@ -193,6 +193,7 @@ void backward(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::dropped_dora{.cpu = {forward, backward}, .cuda = {forward, backward}};
+const DeviceFunctions rows::dropped_dora{
+    .cpu = {forward, backward}, .cuda = {forward, backward}, .own_cuda = {forward, backward}};
 
 }  // namespace vramfit::kernels

@@ -59,6 +59,7 @@ void backward(OpCall& call) {
 
 }  // namespace
 
-const DeviceFunctions rows::lora{.cpu = {forward, backward}, .cuda = {forward, backward}};
+const DeviceFunctions rows::lora{
+    .cpu = {forward, backward}, .cuda = {forward, backward}, .own_cuda = {forward, backward}};
 
 }  // namespace vramfit::kernels

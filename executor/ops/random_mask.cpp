@@ -2,6 +2,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/bitwise_right_shift.h>
 
+#include "executor/kernels/own_kernels_torch.h"
 #include "executor/ops/random_mask_torch.h"
 #include "executor/ops/random_words_torch.h"
 #include "executor/training/counter_random.h"
@@ -38,6 +39,18 @@ void mask_on_cpu(at::Tensor& values, const MaskDraw& draw) {
       }
     });
   });
+}
+
+void mask_by_kernel(const at::Tensor& from, at::Tensor& to, const MaskDraw& draw) {
+  check_launch(require_own_kernels().drop({.from = from.const_data_ptr(),
+                                           .to = to.mutable_data_ptr(),
+                                           .number = number_of(to.scalar_type()),
+                                           .elements = to.numel(),
+                                           .key = draw.key,
+                                           .first = draw.first,
+                                           .threshold = static_cast<std::uint64_t>(threshold_of(draw.keep)),
+                                           .scale = static_cast<float>(1 / draw.keep)},
+                                          stream_of(to)));
 }
 
 void mask_by_calls(at::Tensor& values, const MaskDraw& draw, const at::Tensor& words, const at::Tensor& bits) {

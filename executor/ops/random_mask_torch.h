@@ -22,6 +22,9 @@ void mask_on_cpu(at::Tensor& values, const MaskDraw& draw);
 /// the values. On CUDA nothing else is allocated.
 void mask_by_calls(at::Tensor& values, const MaskDraw& draw, const at::Tensor& words, const at::Tensor& bits);
 
+/// The same numbers by an own kernel, from one tensor without gaps into another, or itself; allocates nothing.
+void mask_by_kernel(const at::Tensor& from, at::Tensor& to, const MaskDraw& draw);
+
 /// The stream of an adapter's dropout in one step. `name` is that of its matrix A: adapters that share A share its
 /// input, too.
 std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::string_view name);

@@ -126,7 +126,10 @@ OpWork work_of_dropped_dora(const OpContext& context, const Needs& needs) {
 
 }  // namespace
 
-const OpRow op_rows::dropped_dora{
-    .rule = rule_of_dropped_dora, .work = work_of_dropped_dora, .model_flops = flops_of_adapter, .transposable = 3};
+const OpRow op_rows::dropped_dora{.rule = rule_of_dropped_dora,
+                                  .work = work_of_dropped_dora,
+                                  .model_flops = flops_of_adapter,
+                                  .transposable = 3,
+                                  .has_own_kernel = true};
 
 }  // namespace vramfit

@@ -51,7 +51,7 @@ bool drops(const OpContext& context) { return context.op.attributes.dropout > 0;
 void add_dropout(const OpContext& context, std::vector<Step>& steps) {
   if (!drops(context)) return;
   steps.push_back(temporary("dropped", context.input_elements(0), context.compute()));
-  if (!is_cuda(context)) return;
+  if (!is_cuda(context) || uses_own_kernel(context)) return;
   for (const char* const name : {"dropout: words", "dropout: bits"}) {
     steps.push_back(temporary(name, dropout_part(context), Dtype::i64));
   }
@@ -86,6 +86,7 @@ Work adapter_product_work(const OpContext& context, const WorkShape& shape) {
 Work dropout_work(const OpContext& context) {
   const auto elements = static_cast<double>(context.input_elements(0));
   const auto width = static_cast<double>(dtype_bytes(context.compute()).n);
+  if (uses_own_kernel(context)) return {.bytes = 2 * elements * width};
   if (!is_cuda(context)) return {.bytes = 4 * elements * width};
   constexpr std::int64_t kCalls = 16;
   const std::int64_t parts = ceil_div(context.input_elements(0), dropout_part(context));
@@ -167,7 +168,10 @@ double flops_of_adapter(const Graph& graph, const Op& op, const BatchShape& shap
   return 2 * tokens * elements;
 }
 
-const OpRow op_rows::lora{
-    .rule = rule_of_lora, .work = work_of_lora, .model_flops = flops_of_adapter, .transposable = 2};
+const OpRow op_rows::lora{.rule = rule_of_lora,
+                          .work = work_of_lora,
+                          .model_flops = flops_of_adapter,
+                          .transposable = 2,
+                          .has_own_kernel = true};
 
 }  // namespace vramfit

@@ -33,7 +33,9 @@ std::vector<PhantomJob> jobs() {
       job_on("1xH200-141GB", {"--loss", "chunked-forward:3", "--precision", "bf16-pure"}),
       job_on("1xB200-192GB", {"--precision", "bf16-pure", "--checkpointing", "full", "--grad-accum", "2"}, "gemma2"),
       job_on("1xL40S", {"--precision", "fp16-mixed", "--checkpointing", "selective"}, "qwen3"),
-      job_on("1xRTX5090", {"--method", "qlora", "--lora-rank", "4", "--offload", "params,activations"})};
+      job_on("1xRTX5090", {"--method", "qlora", "--lora-rank", "4", "--offload", "params,activations"}),
+      job_on("1xH100-80GB", {"--method", "lora", "--lora-rank", "4", "--lora-dropout", "0.1"}),
+      job_on("1xA100-80GB", {"--method", "lora", "--lora-rank", "4", "--lora-dropout", "0.1", "--dora", "on"})};
 }
 
 }  // namespace

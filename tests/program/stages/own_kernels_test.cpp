@@ -47,6 +47,7 @@ TEST_CASE("updates and quantized weights with own kernels work in no scratch") {
         Row{"optimizer=adamw-4bit precision=bf16-pure", "update scratch"},
         Row{"optimizer=adamw-stochastic precision=bf16-pure", "update scratch"},
         Row{"precision=bf16-pure state_dtype=fp32", "update scratch"}, Row{"method=qlora", "scratch for codes"},
+        Row{"method=lora lora_dropout=0.1", "dropout: words"},
         Row{"method=lora quantization=int8", "scratch for codes"}}) {
     CAPTURE(row.settings);
     const std::string line = std::string("llama 1x2 cuda:90:132 ") + row.settings;
@@ -222,7 +223,7 @@ TEST_CASE("where own kernels replace dozens of calls") {
   };
   for (const char* settings :
        {"optimizer=adamw-8bit", "optimizer=adamw-fp8", "optimizer=adamw-stochastic precision=bf16-pure",
-        "precision=bf16-pure state_dtype=fp32", "method=qlora"}) {
+        "precision=bf16-pure state_dtype=fp32", "method=qlora", "method=lora lora_dropout=0.1"}) {
     CAPTURE(settings);
     CHECK(replaces(settings));
   }
