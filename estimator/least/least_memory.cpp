@@ -10,6 +10,7 @@
 #include "estimator/rank_estimate.h"
 #include "job/sharding.h"
 #include "program/schedules/schedule.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 
@@ -62,6 +63,28 @@ std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const 
   }
   below.push_back(sum);
   return below;
+}
+
+/// Activations of all segments that are in host memory between forward and backward passes. What two segments hold
+/// stays on the card.
+Bytes left_for_host(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept,
+                    const std::vector<bool>& leave, std::optional<std::size_t> policy) {
+  Bytes sum;
+  for (std::size_t s = 0; s < saved.size(); ++s) {
+    if (!leave[s]) continue;
+    const bool shares_input = s > 0 && kept[s - 1] != Kept::checkpointed && saved[s - 1].holds_output;
+    const auto left = [&](const auto& activations) {
+      return (activations.holds_input && !shares_input ? saved[s].leaving_input : Bytes{}) + activations.leaving;
+    };
+    Bytes least = left(saved[s]);
+    if (kept[s] == Kept::checkpointed) least = left(checkpointed_by(policy, saved[s]));
+    if (kept[s] == Kept::unknown) {
+      least = std::min(least, left(saved[s].full));
+      for (const CheckpointedActivations& selective : saved[s].selective) least = std::min(least, left(selective));
+    }
+    sum += least;
+  }
+  return sum;
 }
 
 /// Gradient shards during an update: those of all units, unless each goes before the next one is complete.
@@ -249,8 +272,19 @@ Bytes LeastMemory::total(const Parts& parts, const Graph& graph, const Job& job,
   return requested(parts, graph, job, open) + outside(graph, job);
 }
 
-bool LeastMemory::is_too_much(const Parts& parts, const Graph& graph, const Job& job, Bytes least) const {
-  if (parts.units != nullptr && exceeds_host_memory(cluster_.cards_per_node * parts.units->host, cluster_)) return true;
+Bytes LeastMemory::host(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const {
+  if (parts.units == nullptr) return {};
+  const Units& units = *parts.units;
+  if (parts.saved == nullptr || !offload_of(job).activations) return units.host;
+  const std::vector<Kept> kept = kept_by(graph, job, units.has_backward, open.has(OpenChoice::checkpointing));
+  const std::vector<bool> leave = segments_that_leave(job, graph, units.has_backward);
+  return units.host + left_for_host(*parts.saved, kept, leave, policy_of(job));
+}
+
+bool LeastMemory::is_too_much(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open,
+                              Bytes least) const {
+  const bool has_budget = cluster_.host_memory.n > 0;
+  if (has_budget && exceeds_host_memory(cluster_.cards_per_node * host(parts, graph, job, open), cluster_)) return true;
   const Bytes outside = this->outside(graph, job);
   return exceeds_card(least - outside, outside, job, cluster_);
 }

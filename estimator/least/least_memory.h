@@ -74,9 +74,12 @@ class LeastMemory {
   }
   Bytes total(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const;
 
+  /// At most RankEstimate::host: what the rank holds of its units there, and activations that leave the card.
+  Bytes host(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const;
+
   /// Whether a job of which at least `least` is known to be needed can't have the verdict `fits`. `least`: as total()
   /// gives it, or more. Nor can one whose ranks certainly need more host memory than a node has.
-  bool is_too_much(const Parts& parts, const Graph& graph, const Job& job, Bytes least) const;
+  bool is_too_much(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open, Bytes least) const;
 
   /// What lies outside the allocator at least: total() less requested().
   Bytes outside(const Graph& graph, const Job& job) const;

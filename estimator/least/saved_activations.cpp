@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/index.h"
+#include "program/stages/offload.h"
 #include "program/stages/units_layout.h"
 
 namespace vramfit {
@@ -35,6 +36,23 @@ class Walk {
 
   bool holds(int value) const { return values_[at(value)] >= 0 && storages_[at(values_[at(value)])].bytes.n > 0; }
   Bytes live() const { return live_; }
+
+  /// What lives of values other than these, each large enough for a copy of its own.
+  Bytes worth_a_copy(int input, int output) const {
+    std::vector<bool> is_counted(storages_.size());
+    for (const int value : {input, output}) {
+      if (values_[at(value)] >= 0) is_counted[at(values_[at(value)])] = true;
+    }
+    Bytes sum;
+    for (std::size_t v = 0; v < values_.size(); ++v) {
+      const int storage = values_[v];
+      if (storage < 0 || is_counted[at(storage)]) continue;
+      is_counted[at(storage)] = true;
+      const Dtype dtype = value_dtype(segment_.values[v], in_.precision);
+      if (is_worth_a_copy(storages_[at(storage)].bytes, dtype)) sum += storages_[at(storage)].bytes;
+    }
+    return sum;
+  }
 
   Bytes bytes_of(int value) const {
     const Value& v = segment_.values[at(value)];
@@ -194,6 +212,7 @@ CheckpointedActivations checkpointed(Walk walk, const Segment& segment, const Se
   walk.drop_value(segment.output);
   CheckpointedActivations activations;
   activations.inner = inner_of(walk, segment);
+  activations.leaving = walk.worth_a_copy(0, segment.output);
   activations.holds_input = walk.holds(0);
   walk.hold_gradient(segment.output);
   activations.recompute_peak = walk.perform(actions.recompute, Buffers::none);
@@ -208,6 +227,7 @@ SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, cons
   SavedActivations saved;
   saved.input = forward.bytes_of(0);
   saved.output = forward.bytes_of(segment.output);
+  if (is_worth_a_copy(saved.input, value_dtype(segment.values[0], inputs.precision))) saved.leaving_input = saved.input;
   saved.holds_output = tape.output_is_saved;
   forward.hold_value(0);
   const Walk ready = forward;
@@ -215,6 +235,7 @@ SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, cons
   saved.holds_input = forward.holds(0);
   if (!is_last && !tape.output_is_saved) forward.drop_value(segment.output);
   saved.inner = inner_of(forward, segment);
+  saved.leaving = forward.worth_a_copy(0, segment.output);
   if (!tape.has_backward) return saved;
   if (!is_last) forward.hold_gradient(segment.output);
   if (makes_gradients(tape.forward)) {

@@ -19,6 +19,7 @@ struct BackwardPeak {
 /// A segment that is checkpointed.
 struct CheckpointedActivations {
   Bytes inner;               // held between its forward and its recomputation: all but input and output
+  Bytes leaving;             // of that, what is large enough to leave for host memory
   bool holds_input = false;  // there, and while it is recomputed
   Bytes recompute_peak;      // the most that lives of it while it is recomputed, with the gradient of its output
   BackwardPeak backward;
@@ -27,7 +28,9 @@ struct CheckpointedActivations {
 /// One segment's blocks while others run. A segment's output is the next one's input: one block.
 struct SavedActivations {
   Bytes inner;          // all but input and output
+  Bytes leaving;        // of that, what is large enough to leave for host memory
   Bytes input, output;  // their sizes, held or not; ids count as nothing
+  Bytes leaving_input;  // the input, if it is large enough to leave
   bool holds_input = false, holds_output = false;
   Bytes forward_peak;             // the most that lives of it while it runs forward, its input included
   BackwardPeak making_gradients;  // the same of a forward pass that makes gradients, with those; otherwise nothing

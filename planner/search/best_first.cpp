@@ -82,7 +82,8 @@ void BestFirst::add(Node node) {
 }
 
 bool BestFirst::is_ruled_out(const Node& node) const {
-  return by_ == BestBy::speed && evaluator_.is_ruled_out(node.parts, node.job, node.least);
+  const OpenChoices open = spaces_[node.base].open_from(node.level);
+  return by_ == BestBy::speed && evaluator_.is_ruled_out(node.parts, node.job, open, node.least);
 }
 
 void BestFirst::push(Node node) {

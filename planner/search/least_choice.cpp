@@ -17,7 +17,7 @@ std::optional<LeastOfAll> least_of_all(const Job& job, const PlanRequest& reques
   const OpenChoices open{OpenChoice::micro_batch, OpenChoice::loss};
   const BoundParts parts = evaluator.parts_of(least, open);
   const Bytes total = evaluator.least_total(parts, least, open);
-  return LeastOfAll{.total = total, .is_ruled_out = evaluator.is_ruled_out(parts, least, total)};
+  return LeastOfAll{.total = total, .is_ruled_out = evaluator.is_ruled_out(parts, least, open, total)};
 }
 
 }  // namespace vramfit

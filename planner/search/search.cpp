@@ -74,13 +74,13 @@ Bytes Evaluator::least_total(const BoundParts& parts, const Job& job, OpenChoice
   return parts.is_modelled ? least_.total(parts.memory, *parts.graph, job, open) : Bytes{};
 }
 
-bool Evaluator::is_ruled_out(const BoundParts& parts, const Job& job, Bytes least) const {
-  return parts.is_modelled && least_.is_too_much(parts.memory, *parts.graph, job, least);
+bool Evaluator::is_ruled_out(const BoundParts& parts, const Job& job, OpenChoices open, Bytes least) const {
+  return parts.is_modelled && least_.is_too_much(parts.memory, *parts.graph, job, open, least);
 }
 
 bool Evaluator::is_ruled_out(const Job& job) {
   const BoundParts parts = parts_of(job);
-  return is_ruled_out(parts, job, least_total(parts, job, {}));
+  return is_ruled_out(parts, job, {}, least_total(parts, job, {}));
 }
 
 double Evaluator::most_tokens_per_second(const BoundParts& parts, const Job& job, OpenChoices open) const {

@@ -82,7 +82,7 @@ class Evaluator {
   Bytes least_total(const BoundParts& parts, const Job& job, OpenChoices open);
   Bytes least_total(const Job& job) { return least_total(parts_of(job), job, {}); }
   /// Whether a job that needs `least` or more can't have the verdict `fits`.
-  bool is_ruled_out(const BoundParts& parts, const Job& job, Bytes least) const;
+  bool is_ruled_out(const BoundParts& parts, const Job& job, OpenChoices open, Bytes least) const;
   /// At least the tokens_per_second of the timed() of each job that differs in what is open; infinite without a bound.
   double most_tokens_per_second(const BoundParts& parts, const Job& job, OpenChoices open) const;
   /// Likewise of one job, whatever its runtime.

@@ -4,13 +4,11 @@
 #include <utility>
 
 #include "base/index.h"
+#include "program/stages/offload.h"
 
 namespace vramfit::program {
 
 namespace {
-
-/// Smaller ones stay: a copy of its own would take longer than their memory is worth.
-constexpr std::int64_t kLeastElements = 4096;
 
 std::int64_t elements_of(const Buffer& buffer) { return buffer.bytes.n / dtype_bytes(buffer.dtype).n; }
 
@@ -38,7 +36,7 @@ std::vector<OffloadedActivations::Stored> OffloadedActivations::leaving_of(const
   std::vector<Stored> leaving;
   for (auto& [buffer, stored] : found) {
     const bool is_shared = in_.writer.owners(buffer) > static_cast<int>(stored.values.size());
-    if (!is_shared && elements_of(stored.on_card) >= kLeastElements) leaving.push_back(std::move(stored));
+    if (!is_shared && is_worth_a_copy(stored.on_card.bytes, stored.on_card.dtype)) leaving.push_back(std::move(stored));
   }
   return leaving;
 }
