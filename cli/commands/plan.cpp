@@ -146,6 +146,7 @@ int run_plan(const PlanFlags& flags) {
   const JobChoice choice = first_job(flags.job, clusters);
   const Objective objective = read_objective(flags, clusters);
   const Prices prices = flags.price.empty() ? Prices() : Prices(flags.price);
+  prices.require_any_of(clusters.clusters);
   std::optional<std::int64_t> tokens;
   if (!flags.tokens.empty()) tokens = parse_tokens(flags.tokens);
   if (!tokens && objective == Objective::cost) tokens = kUsualTokens;

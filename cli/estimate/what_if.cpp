@@ -10,6 +10,7 @@
 #include "base/suggest.h"
 #include "cli/flags/flag_synonyms.h"
 #include "cli/format/estimate_text.h"
+#include "job/cluster/host_memory.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 
@@ -41,6 +42,13 @@ std::string field_name(std::string key) {
   return key;
 }
 
+/// What a change says of host memory is instead of what the cluster said, or --host-memory.
+void drop_old_host_memory(JobQuestion& question, std::string_view name, std::string_view value) {
+  const std::string key = fmt::format(",{}", kHostMemoryKey);
+  if (name == "host_memory") question.job.gpus.resize(std::min(question.job.gpus.find(key), question.job.gpus.size()));
+  if (name == "gpus" && value.find(key) != std::string_view::npos) question.job.host_memory.clear();
+}
+
 /// Applies KEY=VALUE; returns it as a flag.
 std::string apply(JobQuestion& question, const std::string& part) {
   auto [key, value] = key_and_value(part);
@@ -52,6 +60,7 @@ std::string apply(JobQuestion& question, const std::string& part) {
   }
   const auto* const other = std::ranges::find(kQuestionKeys, name, &QuestionKey::name);
   if (other != kQuestionKeys.end()) {
+    drop_old_host_memory(question, name, value);
     other->of(question) = value;
     return fmt::format("{} {}", other->flag, value);
   }

@@ -111,7 +111,8 @@ Card card_of_size(std::string_view text, std::string_view name, const Size& size
     std::string list;
     for (const std::int64_t gb : sold) list += fmt::format("{}{}GB", list.empty() ? "" : ", ", gb);
     refuse(text,
-           fmt::format("no card is sold with {} (known: {}); a size in GiB is taken literally", printable(name), list));
+           fmt::format("the catalog has no card that is sold with {} (it has {}); a size in GiB is taken literally",
+                       printable(name), list));
   }
   notes.push_back(
       fmt::format("{}: {}, the least that torch reports on cards sold so ({}), as a card of compute "
@@ -212,6 +213,10 @@ void set_host_memory(Cluster& cluster, std::string_view text) {
   if (cluster.is_cpu()) {
     throw Conflict(
         fmt::format("--host-memory: CPU ranks have one memory, of which --gpus {} gives each its part", cluster.text));
+  }
+  if (cluster.host_memory.n > 0 && cluster.host_memory != size->bytes) {
+    throw Conflict(fmt::format("--host-memory {}: --gpus {} says another size; leave out one of them", printable(text),
+                               cluster.text));
   }
   cluster.host_memory = size->bytes;
 }

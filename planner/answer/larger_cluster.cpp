@@ -8,6 +8,7 @@
 #include "job/resolve_job.h"
 #include "planner/answer/larger_batch.h"
 #include "planner/search/best_first.h"
+#include "planner/search/changes.h"
 #include "planner/search/least_choice.h"
 
 namespace vramfit {
@@ -43,34 +44,60 @@ std::vector<Cluster> larger_than(const Cluster& cluster) {
 
 enum class Alike { all, one };  // of configurations that have nearly as many fragments, how many are looked at
 
-/// The fastest job that fits this cluster and is faster than `above`, if there is one. Throws an Error where the job
-/// can't be on it.
-std::optional<Fitting> fastest_fitting(const Cluster& cluster, const PlanRequest& asked, double above,
-                                       SearchCounts& counts, const std::shared_ptr<ModelStages>& model,
-                                       Alike alike = Alike::all) {
+/// The question of this cluster. Throws an Error where the job can't be on it.
+PlanRequest resolved_on(const Cluster& cluster, const PlanRequest& asked) {
   std::vector<std::string> notes;
   PlanRequest request = asked.on(cluster);
   request.job = resolve_job(request.job, request.spec, request.cluster, notes);
-  Evaluator evaluator(request, model);
-  const std::optional<LeastOfAll> least = least_of_all(request.job, request, evaluator);
-  if (least && least->is_ruled_out) return std::nullopt;
-  SearchCounts others;  // configurations that the plan has no choice of
-  BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, others);
-  if (alike == Alike::one) queue.look_at_one_of_alike();
-  std::optional<Fitting> found = first_that_fits(queue, evaluator, above);
-  counts.bounds += others.bounds;
-  return found;
+  return request;
 }
 
-/// Likewise, as a cluster to name.
-std::optional<OtherCluster> fastest_on(const Cluster& cluster, const PlanRequest& request, double above,
+bool is_ruled_out(const Change& base, const PlanRequest& request, Evaluator& evaluator) {
+  const std::optional<LeastOfAll> least = least_of_all(base.job, request, evaluator);
+  return least && least->is_ruled_out;
+}
+
+/// The fastest job of a group of bases that fits and is faster than `above`, if there is one.
+std::optional<Fitting> fastest_of(std::vector<Change> bases, const PlanRequest& request, Evaluator& evaluator,
+                                  double above, Alike alike) {
+  std::erase_if(bases, [&](const Change& base) { return is_ruled_out(base, request, evaluator); });
+  if (bases.empty()) return std::nullopt;
+  SearchCounts others;  // configurations that the plan has no choice of
+  BestFirst queue(evaluator, request, bases, BestBy::speed, others);
+  if (alike == Alike::one) queue.look_at_one_of_alike();
+  return first_that_fits(queue, evaluator, above);
+}
+
+OtherCluster named(const Cluster& cluster, const Fitting& found) {
+  return {.gpus = cluster.text,
+          .job = found.option.job,
+          .total = found.rank.total,
+          .tokens_per_second = found.option.tokens_per_second};
+}
+
+/// As a plan would answer there, with the changes that are allowed where they are needed.
+std::optional<OtherCluster> plan_on(const Cluster& cluster, const PlanRequest& asked,
+                                    const std::shared_ptr<ModelStages>& model) {
+  const PlanRequest request = resolved_on(cluster, asked);
+  Evaluator evaluator(request, model);
+  for (std::vector<Change>& bases : groups_to_search(request)) {
+    const std::optional<Fitting> found = fastest_of(std::move(bases), request, evaluator, -1, Alike::all);
+    if (found) return named(cluster, *found);
+  }
+  return std::nullopt;
+}
+
+/// The job as it was asked for, if it is faster than `above` there.
+std::optional<OtherCluster> fastest_on(const Cluster& cluster, const PlanRequest& asked, double above,
                                        SearchCounts& counts, const std::shared_ptr<ModelStages>& model) {
-  const std::optional<Fitting> found = fastest_fitting(cluster, request, above, counts, model);
-  if (!found) return std::nullopt;
-  return OtherCluster{.gpus = cluster.text,
-                      .job = found->option.job,
-                      .total = found->rank.total,
-                      .tokens_per_second = found->option.tokens_per_second};
+  const PlanRequest request = resolved_on(cluster, asked);
+  Evaluator evaluator(request, model);
+  if (is_ruled_out({.job = request.job}, request, evaluator)) return std::nullopt;
+  SearchCounts others;  // configurations that the plan has no choice of
+  BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, others);
+  const std::optional<Fitting> found = first_that_fits(queue, evaluator, above);
+  counts.bounds += others.bounds;
+  return found ? std::optional(named(cluster, *found)) : std::nullopt;
 }
 
 /// None of a single card.
@@ -86,8 +113,7 @@ std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::
   if (asked.cluster.is_cpu()) return std::nullopt;
   for (const Cluster& cluster : larger_than(asked.cluster)) {
     try {
-      SearchCounts counts;
-      if (std::optional<OtherCluster> found = fastest_on(cluster, asked, -1, counts, model)) return found;
+      if (std::optional<OtherCluster> found = plan_on(cluster, asked, model)) return found;
     } catch (const Error&) {
       continue;  // the job can't be on so many
     }
@@ -95,20 +121,76 @@ std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::
   return std::nullopt;
 }
 
-std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model) {
-  const Bytes most = 4096 * kGiB;  // than any node has
+namespace {
+
+const Bytes kMostHostMemory = 4096 * kGiB;  // than any node has
+constexpr std::int64_t kFarLess = 2;        // so many times less host memory is worth a change
+
+bool may_have_host_memory(const PlanRequest& asked) {
   const bool has_none = !asked.cluster.is_cpu() && asked.cluster.host_memory.n == 0;
-  if (asked.is_fixed("offload") || !has_none || asked.job.runtime != Runtime::vramfit) return std::nullopt;
-  Cluster cluster = asked.cluster;
-  cluster.host_memory = most;
-  try {
-    SearchCounts counts;
-    const std::optional<Fitting> found = fastest_fitting(cluster, asked, -1, counts, model, Alike::one);
-    if (!found) return std::nullopt;
-    return OffloadedPlan{.host = cluster.cards_per_node * found->rank.host, .total = found->rank.total};
-  } catch (const Error&) {
-    return std::nullopt;
+  return has_none && !asked.is_fixed("offload") && asked.job.runtime == Runtime::vramfit;
+}
+
+/// The first of these groups in which something fits with so much host memory.
+std::optional<OffloadedPlan> offloaded_by(std::vector<std::vector<Change>> groups, PlanRequest request, Bytes most,
+                                          const std::shared_ptr<ModelStages>& model) {
+  request.cluster.host_memory = most;
+  Evaluator evaluator(request, model);
+  for (std::vector<Change>& bases : groups) {
+    const std::optional<Fitting> found = fastest_of(std::move(bases), request, evaluator, -1, Alike::one);
+    if (!found) continue;
+    return OffloadedPlan{.host = request.cluster.cards_per_node * found->rank.host,
+                         .total = found->rank.total,
+                         .needs = found->option.needs};
   }
+  return std::nullopt;
+}
+
+PlanRequest with_most_host_memory(const PlanRequest& asked) {
+  Cluster cluster = asked.cluster;
+  cluster.host_memory = kMostHostMemory;
+  return resolved_on(cluster, asked);
+}
+
+}  // namespace
+
+std::vector<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model) {
+  std::vector<OffloadedPlan> list;
+  if (!may_have_host_memory(asked)) return list;
+  try {
+    const PlanRequest request = with_most_host_memory(asked);
+    Bytes most = kMostHostMemory;
+    for (std::vector<Change>& bases : groups_to_search(request)) {
+      const std::optional<OffloadedPlan> found = offloaded_by({std::move(bases)}, request, most, model);
+      if (!found) continue;
+      if (list.size() > 1) list.pop_back();
+      list.push_back(*found);
+      most = Bytes{found->host.n / kFarLess};
+    }
+  } catch (const Error&) {
+    return list;
+  }
+  return list;
+}
+
+std::optional<OffloadedPlan> with_less_host_memory(const PlanRequest& asked, Bytes host,
+                                                   const std::shared_ptr<ModelStages>& model) {
+  std::optional<OffloadedPlan> least;
+  if (!may_have_host_memory(asked)) return least;
+  try {
+    const PlanRequest request = with_most_host_memory(asked);
+    Bytes most{host.n / kFarLess};
+    for (const Change& change : changes_not_allowed(request, true)) {
+      if (change.kinds.front()->shrinks) continue;
+      const std::optional<OffloadedPlan> found = offloaded_by(groups_with(request, change), request, most, model);
+      if (!found) continue;
+      least = found;
+      most = Bytes{found->host.n / kFarLess};
+    }
+  } catch (const Error&) {
+    return least;
+  }
+  return least;
 }
 
 std::optional<OtherCluster> smaller_cluster(const PlanRequest& asked, double tokens_per_second, SearchCounts& counts,

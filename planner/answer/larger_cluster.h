@@ -4,13 +4,16 @@
 
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "planner/plan.h"
 #include "planner/search/model_stages.h"
 
 namespace vramfit {
 
-/// The smallest of those with 2, 4 or 8 GPUs in a node and then 2, 4, ... 64 nodes that holds the job. `asked` isn't
+/// The smallest of those with 2, 4 or 8 GPUs in a node and then 2, 4, ... 64 nodes that holds the job, or else one with
+/// the changes that are allowed. `asked` isn't
 /// resolved: defaults, such as the global batch, are those of the larger cluster. Sizes that the job can't have (its
 /// batch doesn't divide among the ranks) are left out. None for CPU ranks. `model`: of any search for the same
 /// model, adapters and kind of GPU.
@@ -19,11 +22,17 @@ std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::
 /// What a job needs on the same cluster if its nodes have as much host memory as is wanted: the fastest that fits, of
 /// configurations that are alike only one looked at.
 struct OffloadedPlan {
-  Bytes host;   // of a node
-  Bytes total;  // of the worst rank
+  Bytes host;                      // of a node
+  Bytes total;                     // of the worst rank
+  std::vector<std::string> needs;  // as a change has them
 };
-/// None where host memory is stated or is all there is, where --offload is set, and of other runtimes than the engine.
-std::optional<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model);
+/// As a plan would answer; then, of what is allowed, that with the least host memory if it needs less than half as
+/// much. None where host memory is stated or is all there is, where --offload is set, and of other runtimes than the
+/// engine.
+std::vector<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model);
+/// With a last resort that isn't allowed: that with the least host memory, if it needs less than half of `host`.
+std::optional<OffloadedPlan> with_less_host_memory(const PlanRequest& asked, Bytes host,
+                                                   const std::shared_ptr<ModelStages>& model);
 
 /// Of a half of the cluster, half of that and so on: the last one up to which each is faster by more than kLeastGain
 /// than the one before and than `tokens_per_second`, if the first is. Small jobs wait for links longer than more GPUs

@@ -26,15 +26,15 @@ namespace {
 
 /// What is found on other clusters of the same GPUs.
 struct ElsewhereFits {
-  std::optional<OffloadedPlan> offloaded;  // the same cluster with host memory
+  std::vector<OffloadedPlan> offloaded;  // the same cluster with host memory
   std::optional<OtherCluster> smaller, larger;
   SearchCounts counts;
 };
 
-ElsewhereFits search_elsewhere(const PlanRequest& request, const PlanRequest& asked) {
+ElsewhereFits search_elsewhere(const PlanRequest& request, const PlanRequest& asked,
+                               const std::shared_ptr<ModelStages>& model) {
   ElsewhereFits found;
   if (!request.names_other_clusters) return found;
-  const auto model = std::make_shared<ModelStages>(request.spec, request.cluster.card.device);
   // Where nobody said how much host memory there is, nothing was offloaded.
   found.offloaded = with_host_memory(request, model);
   // A choice that was set may take more where there are more ranks: replicas, groups of so many.
@@ -90,12 +90,19 @@ class NoPlan {
     }
   }
 
-  void offer_host_memory(const std::optional<OffloadedPlan>& offloaded) {
-    if (!offloaded) return;
-    plan_.host_memory_would_do = true;
-    plan_.why += fmt::format("{} with {} of host memory a node (--host-memory) it would fit at {}", joint(),
-                             format_gib(offloaded->host), format_gib(offloaded->total));
-    has_offer_ = true;
+  // Where neither a choice nor a change alone would do, also with a change that needs far less of it.
+  void offer_host_memory(std::vector<OffloadedPlan> offloaded, const std::shared_ptr<ModelStages>& model) {
+    if (!has_offer_ && offloaded.size() == 1) {
+      std::optional<OffloadedPlan> less = with_less_host_memory(request_, offloaded.front().host, model);
+      if (less) offloaded.push_back(*std::move(less));
+    }
+    for (const OffloadedPlan& each : offloaded) {
+      const std::string change = each.needs.empty() ? "" : fmt::format("--allow {} and ", allow_text(each.needs));
+      plan_.host_memory_would_do = true;
+      plan_.why += fmt::format("{} with {}{} of host memory a node (--host-memory) it would fit at {}", joint(), change,
+                               enough_gib_text(each.host), format_gib(each.total));
+      has_offer_ = true;
+    }
   }
 
   void offer_other_cluster(ElsewhereFits found) {
@@ -197,10 +204,11 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
   NoPlan none(request, evaluator, plan);
   none.say_what_is_missing(smallest);
   ElsewhereFits elsewhere;
+  const auto model = std::make_shared<ModelStages>(request.spec, request.cluster.card.device);
   // Other clusters have evaluators of their own, so they are searched meanwhile.
   in_parallel(2, [&](std::size_t part) {
     if (part == 1) {
-      elsewhere = search_elsewhere(request, asked);
+      elsewhere = search_elsewhere(request, asked, model);
       return;
     }
     none.offer_open_rows();
@@ -208,7 +216,7 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
     none.offer_changes(changes_not_allowed(request, false));
     none.offer_changes(changes_not_allowed(request, true));
   });
-  none.offer_host_memory(elsewhere.offloaded);
+  none.offer_host_memory(std::move(elsewhere.offloaded), model);
   none.offer_other_cluster(std::move(elsewhere));
 }
 

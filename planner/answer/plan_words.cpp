@@ -36,6 +36,13 @@ std::string shortage_text(const RankEstimate& rank, Bytes capacity) {
   return needs + ", but only if the allocator releases cached memory and tries again";
 }
 
+std::string enough_gib_text(Bytes needed) {
+  constexpr std::int64_t kParts = 100;
+  const std::int64_t whole = needed.n / kGiB.n, rest = needed.n % kGiB.n;
+  const std::int64_t parts = kParts * whole + ceil_div(kParts * rest, kGiB.n);
+  return fmt::format("{}.{:02} GiB", parts / kParts, parts % kParts);
+}
+
 std::string needs_text(const Estimate& estimate) {
   const Bytes total = worst_total(estimate);
   return of_capacity(total, estimate.capacity, digits_apart(total, estimate.capacity));

@@ -17,6 +17,9 @@ std::string shortage_text(const RankEstimate& rank, Bytes capacity);
 /// What the worst rank needs: "21.58 of 23.52 GiB".
 std::string needs_text(const Estimate& estimate);
 
+/// "15.28 GiB": rounded up, so that whoever has so much has enough.
+std::string enough_gib_text(Bytes needed);
+
 /// The fields of a row that the request fixes, as flags: "--sharding no-shard", or "".
 std::string set_flags(const PlanRequest& request, const Dimension& row);
 

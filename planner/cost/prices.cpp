@@ -1,5 +1,6 @@
 #include "planner/cost/prices.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -91,6 +92,13 @@ std::optional<Price> Prices::of(const Card& card) const {
   }
   const auto known = catalog_prices().find(card.name);
   return known == catalog_prices().end() ? std::nullopt : std::optional(known->second);
+}
+
+void Prices::require_any_of(const std::vector<Cluster>& clusters) const {
+  const auto is_named = [&](const Cluster& cluster) { return by_name_.contains(cluster.card.name); };
+  if (by_name_.empty() || every_ || std::ranges::any_of(clusters, is_named)) return;
+  throw InputError(
+      fmt::format("--price {}=...: changes nothing: --gpus has none of these cards", by_name_.begin()->first));
 }
 
 }  // namespace vramfit

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "job/cluster/cluster.h"
 
@@ -25,6 +26,8 @@ class Prices {
   explicit Prices(std::string_view text);
 
   std::optional<Price> of(const Card& card) const;
+  /// Throws an InputError where prices are given, each of a GPU that none of these clusters has.
+  void require_any_of(const std::vector<Cluster>& clusters) const;
 
  private:
   bool are_given_ = false;

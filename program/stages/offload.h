@@ -17,8 +17,8 @@ struct Offload {
 /// Of a job whose choices are modelled.
 Offload offload_of(const Job& job);
 
-/// Whether one tensor of a layer leaves with its activations: of smaller ones, a copy would take longer than their memory
-/// is worth.
+/// Whether one tensor of a layer leaves with its activations: of smaller ones, a copy would take longer than their
+/// memory is worth.
 inline bool is_worth_a_copy(Bytes bytes, Dtype dtype) {
   constexpr std::int64_t kLeastElements = 4096;
   return bytes.n / dtype_bytes(dtype).n >= kLeastElements;

@@ -184,6 +184,15 @@ TEST_CASE("lists of clusters") {
   }
 }
 
+TEST_CASE("prices of none of the GPUs are refused, some of a list are not") {
+  const std::vector<Cluster> clusters{parse_cluster("4xRTX4090")};
+  CHECK_THROWS_WITH_AS(Prices("H100-80GB=2/h").require_any_of(clusters),
+                       doctest::Contains("--price H100-80GB=...: changes nothing"), InputError);
+  CHECK_NOTHROW(Prices("H100-80GB=2/h,RTX4090=1/h").require_any_of(clusters));
+  CHECK_NOTHROW(Prices("H100-80GB=2/h,1/h").require_any_of(clusters));
+  CHECK_NOTHROW(Prices().require_any_of(clusters));
+}
+
 TEST_CASE("prices") {
   const Card& h100 = parse_cluster("1xH100-80GB").card;
   const std::optional<Price> known = Prices().of(h100);

@@ -56,6 +56,20 @@ TEST_CASE("a what-if leads neither to preferences nor from them") {
   CHECK_NOTHROW(what_ifs(question, {"micro_batch=4"}, read_model(question.job.model), before));
 }
 
+TEST_CASE("another size of host memory is instead of the cluster's, and another cluster's instead of the flag's") {
+  JobQuestion question = small_job();
+  question.job.gpus = "2xH100-80GB,host=64GiB";
+  const auto host_if = [&](const std::string& change) {
+    const auto made = what_ifs(question, {change}, read_model(question.job.model), answer(question).job);
+    return made.front().estimate.cluster.host_memory;
+  };
+  CHECK(host_if("host_memory=128GiB") == 128 * kGiB);
+  question.job.gpus = "2xH100-80GB";
+  question.job.host_memory = "32GiB";
+  CHECK(host_if("gpus=1xH100-80GB,host=16GiB") == 16 * kGiB);
+  CHECK(host_if("gpus=1xH100-80GB") == 32 * kGiB);
+}
+
 TEST_CASE("the engine in a stack's place has the precision that the stack sets, unless it was set") {
   JobQuestion question = small_job();
   question.job.gpus = "1xH100-80GB";

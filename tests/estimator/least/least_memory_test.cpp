@@ -110,7 +110,7 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
                                       parse_cluster("1xRTX4090")};
   std::vector<double> shares;
   int offloaded = 0, updated_in_backward = 0;
-  int leaving = 0, equal = 0;  // jobs whose activations leave, and those of which the bound knows all host memory
+  std::vector<double> host_shares;  // of jobs whose activations leave
   while (shares.size() < 2000) {
     const std::string model = testing::small_models()[random() % testing::small_models().size()];
     const ModelSpec spec = testing::small_model(model);
@@ -132,9 +132,8 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
       CHECK(host <= rank.host);
       CHECK(least.host(parts, graph, *job, OpenChoices{OpenChoice::checkpointing}) <= host);
       offloaded += host > Bytes{} ? 1 : 0;
-      if (offload_of(*job).activations) {
-        leaving += 1;
-        equal += 100 * host.n >= 99 * rank.host.n ? 1 : 0;
+      if (offload_of(*job).activations && rank.host > Bytes{}) {
+        host_shares.push_back(static_cast<double>(host.n) / static_cast<double>(rank.host.n));
       }
       updated_in_backward += job->optimizer_in_backward ? 1 : 0;
       if (least.is_too_much(parts, graph, *job, {}, least.total(graph, *job)))
@@ -147,8 +146,9 @@ TEST_CASE("the bound is never above what the counted step requests, for jobs dra
     }
   }
   CHECK(offloaded > 20);
-  CHECK(leaving > 20);
-  CHECK(10 * equal > 9 * leaving);
+  std::ranges::sort(host_shares);
+  REQUIRE(host_shares.size() > 20);
+  CHECK(host_shares[host_shares.size() / 2] > 0.85);  // small models' ids and what loads are the rest
   CHECK(updated_in_backward > 20);
   std::ranges::sort(shares);
   MESSAGE("bound / requested, median: ", shares[shares.size() / 2], ", least: ", shares.front());

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "base/conflict.h"
 #include "base/error.h"
 #include "job/cluster/cluster_text.h"
 #include "job/cluster/host_memory.h"
@@ -86,7 +87,15 @@ TEST_CASE("a bare size in GB is the least that a card sold so shows, one in GiB 
   const Cluster literal = parse_cluster("1x95.04GiB");
   CHECK(format_gib(literal.card.memory) == "95.04 GiB");
   CHECK(literal.card.device.compute_capability == 80);
-  CHECK(error_of("4x23GB").find("no card is sold with 23GB (known: 10GB") != std::string::npos);
+  CHECK(error_of("4x23GB").find("no card that is sold with 23GB (it has 10GB") != std::string::npos);
+}
+
+TEST_CASE("two sizes of a node's host memory contradict each other, the same one twice doesn't") {
+  Cluster cluster = parse_cluster("4xRTX4090,host=64GiB");
+  set_host_memory(cluster, "64GiB");
+  CHECK(cluster.host_memory == 64 * kGiB);
+  CHECK_THROWS_WITH_AS(set_host_memory(cluster, "128GiB"),
+                       doctest::Contains("--gpus 4xRTX4090,host=64GiB says another"), Conflict);
 }
 
 TEST_CASE("cpu ranks have the size given, no compute capability, and at least one thread each") {

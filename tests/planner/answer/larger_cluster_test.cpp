@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "base/error.h"
+#include "job/cluster/host_memory.h"
+#include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "model_specs/catalog.h"
 #include "tests/planner/requests.h"
@@ -61,8 +63,9 @@ TEST_CASE("where nobody said how much host memory there is, an answer without a 
   PlanRequest request = request_on("4xRTX4090@4GiB");
   const std::string offer = " of host memory a node (--host-memory) it would fit at ";
   CHECK(make_plan(request).why.find(offer) != std::string::npos);
-  const std::optional<OffloadedPlan> offloaded = with_host_memory(request, new_model(request));
-  REQUIRE(offloaded);
+  const std::vector<OffloadedPlan> found = with_host_memory(request, new_model(request));
+  REQUIRE(found.size() == 1);
+  const OffloadedPlan* const offloaded = &found.front();
   request.cluster.host_memory = offloaded->host;
   const Plan plan = make_plan(request);
   REQUIRE(plan.chosen);
@@ -72,6 +75,50 @@ TEST_CASE("where nobody said how much host memory there is, an answer without a 
   request.cluster.host_memory = {};
   testing::fix(request, "offload", "none");
   CHECK(make_plan(request).why.find(offer) == std::string::npos);
+}
+
+namespace {
+
+/// Follows the answer's last hint: "with --allow method:qlora and 38.35 GiB of host memory a node".
+PlanRequest with_hinted_host(PlanRequest request, const Plan& none) {
+  const std::size_t end = none.why.rfind(" of host memory a node");
+  REQUIRE(end != std::string::npos);
+  const std::vector<std::string> words = split_list(none.why.substr(0, end), ' ');
+  const std::size_t size = words.size() - 2;
+  set_host_memory(request.cluster, words[size] + words[size + 1]);
+  if (words[size - 1] == "and") request.allowed = parse_allowed(words[size - 2]);
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("hints of host memory that are followed as they are printed give a plan") {
+  for (const char* seq_len : {"512", "1536"}) {
+    for (const char* gpus : {"4xRTX4090@3GiB", "1xRTX4090@4GiB"}) {
+      CAPTURE(seq_len);
+      CAPTURE(gpus);
+      PlanRequest request = request_on(gpus);
+      testing::fix(request, "seq_len", seq_len);
+      const Plan none = make_plan(request);
+      REQUIRE_FALSE(none.chosen);
+      CAPTURE(none.why);
+      CHECK(make_plan(with_hinted_host(request, none)).chosen);
+    }
+  }
+}
+
+TEST_CASE("what is needed elsewhere is said with the changes that are allowed") {
+  PlanRequest request = request_on("1xRTX4090@4GiB");
+  request.allowed = parse_allowed("precision");
+  const Plan none = make_plan(request);
+  REQUIRE_FALSE(none.chosen);
+  CAPTURE(none.why);
+  CHECK(make_plan(with_hinted_host(request, none)).chosen);
+  REQUIRE(none.larger_cluster);
+  request.cluster = parse_cluster(none.larger_cluster->gpus);
+  const Plan there = make_plan(request);
+  REQUIRE(there.chosen);
+  CHECK(worst_total(there.chosen->estimate) == none.larger_cluster->total);
 }
 
 TEST_CASE(
