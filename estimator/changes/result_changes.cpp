@@ -110,8 +110,9 @@ std::vector<Job> kernels(const Job& job, const ModelSpec& /*spec*/, const Values
 
 std::string why_no_kernels(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   if (!values.empty() || job.runtime != Runtime::vramfit) return "";
-  return "what they replace by default, dozens of calls, is work of optimizers with states of few bits and of "
-         "quantized weights, which this job doesn't have; name them, --allow kernels:vramfit, for all "
+  return "what they replace by default, dozens of calls, is work of optimizers with states of few bits or of "
+         "another dtype, of stochastic rounding, fp16 masters, dropout and quantized weights, which this job doesn't "
+         "have; name them, --allow kernels:vramfit, for all "
          "else that they do on GPUs";
 }
 

@@ -141,8 +141,7 @@ __global__ void update_with_scales(AdamwUpdate update, ScaledAverages averages, 
 }  // namespace
 
 int begin_scaled(const AdamwUpdate& update, const ScaledAverages& averages, Stream stream) {
-  const auto blocks = static_cast<unsigned>((averages.parameters + kThreads - 1) / kThreads);
-  return launch(begin_scales, blocks, kThreads, stream, update, averages);
+  return launch(begin_scales, blocks_for(averages.parameters), kThreads, stream, update, averages);
 }
 
 int update_scaled(const AdamwUpdate& update, const ScaledAverages& averages, const ScaledStretch& stretch,

@@ -35,7 +35,7 @@ void require_gpus_for_own_kernels(const Job& job, const Cluster& cluster) {
 
 bool replaces_many_calls(const Job& job) {
   const bool drops = job.method != Method::full && job.lora.dropout > 0;
-  return drops || updates_by_own_kernel(job) || quantization_named(job.quantization) != nullptr;
+  return drops || job.master_dtype || updates_by_own_kernel(job) || quantization_named(job.quantization) != nullptr;
 }
 
 }  // namespace vramfit

@@ -11,7 +11,7 @@
 namespace vramfit::testing {
 
 TEST_CASE("a kernel and CPU ranks drop the same elements and scale the others alike") {
-  // Whole packs, a rest, less than a pack, more than all threads take at once; from elements that aren't aligned.
+  // Whole packs, a rest, less than a pack, many blocks; from elements that aren't aligned.
   for (const std::int64_t elements : {4096, 1003, 5, 40'000}) {
     for (const std::int64_t skipped : {0, 1}) {
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {

@@ -223,7 +223,8 @@ TEST_CASE("where own kernels replace dozens of calls") {
   };
   for (const char* settings :
        {"optimizer=adamw-8bit", "optimizer=adamw-fp8", "optimizer=adamw-stochastic precision=bf16-pure",
-        "precision=bf16-pure state_dtype=fp32", "method=qlora", "method=lora lora_dropout=0.1"}) {
+        "precision=bf16-pure state_dtype=fp32", "method=qlora", "method=lora lora_dropout=0.1",
+        "precision=bf16-mixed master_dtype=fp16"}) {
     CAPTURE(settings);
     CHECK(replaces(settings));
   }
