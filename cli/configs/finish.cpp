@@ -278,12 +278,25 @@ void finish_mesh(Draft& draft) {
 
 bool is_zero3(const Draft& draft) { return draft.is(fact::kParallel, "deepspeed") && draft.is(fact::kZeroStage, "3"); }
 
-/// Those of FSDP's own wrapper never do, and LLaMA-Factory's not with FSDP2. TRL changes the options that it is given
-/// beside adapters under ZeRO-3 (trl 1.16, trainer/sft_trainer.py); without any, its own don't reach the model at once.
+/// Where the Trainer enables LLaMA-Factory's checkpoints once more, what both ask for has to be the same.
+void finish_checkpoints_of_factory(Draft& draft, bool is_on) {
+  const auto trainers = draft.values().find(fact::kTrainersCheckpoints);
+  if (trainers == draft.values().end()) return;
+  if (is_on && !draft.is(fact::kCheckpointOptions, "on") && !draft.is("checkpointing", "none")) return;
+  draft.not_modelled(fmt::format(
+      "{}: true beside other keys of LLaMA-Factory's checkpoints, which the Trainer then enables once more: leave it "
+      "out, for disable_gradient_checkpointing and use_reentrant_gc to decide",
+      place_of(trainers->second)));
+}
+
+/// Those of FSDP's own wrapper never do, and LLaMA-Factory's not where the launcher says FSDP2. TRL changes the options
+/// that it is given beside adapters under ZeRO-3 (trl 1.16, trainer/sft_trainer.py); without any, its own don't reach
+/// the model at once.
 void finish_reentrant(Draft& draft) {
+  const bool is_by_factory = draft.is(fact::kFactoryReentrant, "on") && !draft.is(fact::kLaunchedFsdp, "2");
+  finish_checkpoints_of_factory(draft, is_by_factory);
   if (draft.is("checkpointing", "none") || draft.is(fact::kFsdpCheckpointing, "on")) return;
-  const bool is_fsdp2 = draft.is(fact::kParallel, "fsdp") && draft.is(fact::kFsdpVersion, "2");
-  bool is_on = draft.is(fact::kReentrant, "on") || (draft.is(fact::kFactoryReentrant, "on") && !is_fsdp2);
+  bool is_on = draft.is(fact::kReentrant, "on") || is_by_factory;
   const bool is_forced = is_trl(draft) && draft.is(fact::kLora, "on") && is_zero3(draft);
   if (!is_on && is_forced && draft.is(fact::kCheckpointOptions, "on")) {
     draft.note("checkpoints re-enter autograd: beside adapters under ZeRO-3 TRL changes use_reentrant to true");

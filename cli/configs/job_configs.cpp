@@ -11,6 +11,8 @@
 #include "base/suggest.h"
 #include "cli/configs/import.h"
 #include "cli/format/import_text.h"
+#include "job/fields/job_fields.h"
+#include "job/stacks.h"
 
 namespace vramfit {
 namespace {
@@ -46,9 +48,19 @@ std::string trainer_of_stack(const JobFlags& flags) {
   return flags.stack.ends_with(kWith) ? flags.stack.substr(0, flags.stack.size() - kWith.size()) : flags.stack;
 }
 
-/// What the engine has nothing like, and what changes no result.
-bool is_of_trainer(const std::pair<std::string, std::string>& field) {
-  return field.first == "reentrant_checkpoints" || field.first == "find_unused_parameters";
+/// A file's choices that no other stack than a Trainer's has, and that change no result. Of --stack vramfit none is
+/// said; another's DDP may look for unused parameters, for which there are no rules.
+void leave_out_choices_of_trainer(JobFlags& flags) {
+  if (flags.stack.empty()) return;
+  const Stack& stack = stack_named(flags.stack);
+  if (has_trainer(on_stack(unresolved_job(), stack.one_gpu.empty() ? stack.several_gpus : stack.one_gpu))) return;
+  const bool is_own = flags.stack == "vramfit";
+  std::erase_if(flags.imported, [&](const auto& field) {
+    if (field.first == "find_unused_parameters") return is_own || field.second == "off";
+    if (field.first != "reentrant_checkpoints") return false;
+    if (!is_own) flags.assumed.push_back(fmt::format("checkpoints don't re-enter autograd with {}", stack.what));
+    return true;
+  });
 }
 
 /// A default length would be another job's.
@@ -86,7 +98,7 @@ void apply_configs(JobFlags& flags) {
   apply_gpus(flags, job.gpus);
   refuse_without_gpus(flags, job);
   flags.imported = job.fields;
-  if (flags.stack == "vramfit") std::erase_if(flags.imported, is_of_trainer);
+  leave_out_choices_of_trainer(flags);
   refuse_without_length(flags, job);
   flags.copies_on_several = job.is_ddp_on_several;
   for (const Finding& finding : job.unmodelled) flags.unmodelled.push_back(finding_text(finding));

@@ -84,10 +84,12 @@ bool is_optimizer_of_loop(const Job& job) {
 
 bool is_ddp(const Job& job) { return job.runtime == Runtime::pytorch && job.mesh.replicate > 1; }
 
-/// Where nothing is checkpointed, or another than DDP trains, the Trainer doesn't read them.
+/// Where nothing is checkpointed, or another than DDP trains, the Trainer doesn't read them. DDP by itself doesn't look
+/// for unused parameters.
 bool is_choice_of_trainer(const Job& job, std::string_view field) {
+  if (!has_trainer(job)) return field == "find_unused_parameters" && !finds_unused_parameters(job);
   const bool reenters = field == "reentrant_checkpoints" && job.runtime != Runtime::pytorch_fsdp1;
-  return has_trainer(job) && (reenters || field == "find_unused_parameters");
+  return reenters || field == "find_unused_parameters";
 }
 
 /// Rehearsed: DDP takes what forward has made within checkpoints for unused, and fails when backward makes its

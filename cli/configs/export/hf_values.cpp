@@ -61,8 +61,11 @@ std::string hf_checkpointing_lines(ExportWriter& writer) {
   if (is_checkpointed && writer.is("reentrant_checkpoints", "on")) {
     text += "gradient_checkpointing_kwargs:\n  use_reentrant: true\n";
   }
-  const std::optional<bool>& finds = writer.plan().job.find_unused_parameters;
-  return finds ? text + fmt::format("ddp_find_unused_parameters: {}\n", *finds) : text;
+  const Job& job = writer.plan().job;
+  const bool is_ddp = writer.plan().cluster.cards() > 1 && writer.is("sharding", "no-shard");
+  const bool has_other_default = is_ddp && !has_trainer(job);  // DDP's own: it doesn't look
+  if (!job.find_unused_parameters && !has_other_default) return text;
+  return text + fmt::format("ddp_find_unused_parameters: {}\n", finds_unused_parameters(job));
 }
 
 std::string loaded_dtype(ExportWriter& writer) {

@@ -52,9 +52,14 @@ constexpr std::array<FieldRow, kFields.size() + kZeros> fields_with_deepspeed() 
 constexpr auto kFieldsWithDeepSpeed = fields_with_deepspeed();
 
 /// TRL hands a list of one to PEFT as its text, which PEFT reads as a regular expression over whole names.
-std::string target_modules(const std::vector<std::string>& targets) {
+std::string target_modules(const ExportWriter& writer) {
+  const std::vector<std::string>& targets = writer.plan().job.lora.targets;
   if (targets.empty()) return "all-linear";
-  return targets.size() == 1 ? yaml_text(".*\\." + targets.front()) : fmt::format("[{}]", yaml_texts(targets));
+  if (targets.size() > 1) return fmt::format("[{}]", yaml_texts(targets));
+  if (targets.front() == "lm_head") writer.refuse("lora_targets", "TRL trains no adapter of the head alone");
+  std::string expression = ".*\\.";
+  for (const char c : targets.front()) expression += c == '.' ? "\\." : std::string(1, c);
+  return yaml_text(expression);
 }
 
 std::string adapter_lines(ExportWriter& writer) {
@@ -63,8 +68,7 @@ std::string adapter_lines(ExportWriter& writer) {
   text += fmt::format("lora_r: {}\nlora_alpha: {}\n", writer.value("lora_rank"), writer.value("lora_alpha"));
   const std::string dropout = writer.value("lora_dropout");
   text += fmt::format("lora_dropout: {}\n", dropout.empty() ? "0.0" : yaml_number(dropout));
-  const auto& targets = writer.plan().job.lora.targets;
-  text += fmt::format("lora_target_modules: {}\n", target_modules(targets));
+  text += fmt::format("lora_target_modules: {}\n", target_modules(writer));
   if (writer.is("rslora", "on")) text += "use_rslora: true\n";
   if (writer.is("dora", "on")) text += "use_dora: true\n";
   return text + bits_lines(writer, "use_bnb_nested_quant");

@@ -56,7 +56,13 @@ void read_cards(const Setting& setting, Draft& draft) {
             fmt::format("{} visible, where nothing else says how many", cards));
 }
 
-void read_fsdp_config(const Setting& setting, Draft& draft) { read_fsdp(setting, 1, draft); }
+void read_fsdp_config(const Setting& setting, Draft& draft) {
+  read_fsdp(setting, 1, draft);
+  for (const std::string_view key : {"fsdp_version", "version"}) {
+    const ConfigNode* const version = find_in(*setting.node, key);
+    if (version != nullptr && version->is_scalar()) draft.derive(fact::kLaunchedFsdp, version->text);
+  }
+}
 
 /// FullyShardedDataParallelPlugin.__post_init__: NO_WRAP where nothing names a policy. FSDP is what this file asks for,
 /// so that it doesn't matter which other files were read before.

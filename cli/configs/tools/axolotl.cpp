@@ -77,7 +77,7 @@ void read_ddp_switch(const Setting& setting, Draft& draft) {
   if (setting.flag()) {
     draft.understand(setting, "what axolotl has by default on several GPUs");
   } else {
-    draft.set(fact::kFindsUnused, "auto", setting, "what DDP is made with is the Trainer's to say");
+    draft.set(fact::kAxolotlsDdp, "off", setting, "whether DDP looks for unused parameters is the Trainer's to say");
   }
 }
 
@@ -295,6 +295,10 @@ void finish_checkpoints(const ConfigNode& root, Draft& draft) {
   const bool has_options = options != nullptr && !options->is_null();
   if (draft.is("checkpointing", "full") && !has_options) {
     draft.assume(fact::kReentrant, "on", "axolotl's default without gradient_checkpointing_kwargs");
+  }
+  if (draft.is(fact::kAxolotlsDdp, "off")) {  // ddp_find_unused_parameters is read with ddp alone
+    draft.forget(fact::kFindsUnused);
+    draft.derive(fact::kFindsUnused, "auto");
   }
   draft.assume(fact::kFindsUnused, "off", "axolotl's default");
 }

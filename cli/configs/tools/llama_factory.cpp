@@ -46,7 +46,20 @@ void read_pure(const Setting& setting, Draft& draft) {
     draft.understand(setting, "trained weights are converted to fp32");
   }
 }
-/// model/model_utils/checkpointing.py; on by default, and off with FSDP2.
+/// The Trainer's own switches: where it is on, the Trainer enables checkpoints a second time, through LLaMA-Factory's
+/// patch (model/model_utils/checkpointing.py), with its own options.
+void read_trainers_checkpointing(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kTrainersCheckpoints, "on", setting, "LLaMA-Factory checkpoints by default, too");
+  } else {
+    draft.ignore(setting, "LLaMA-Factory checkpoints unless disable_gradient_checkpointing says otherwise");
+  }
+}
+void read_trainers_options(const Setting& setting, Draft& draft) {
+  draft.derive(fact::kCheckpointOptions, "on");
+  draft.ignore(setting, "read with gradient_checkpointing: true alone: use_reentrant_gc is LLaMA-Factory's");
+}
+/// model/model_utils/checkpointing.py; on by default, and off where accelerate's launcher starts FSDP2.
 void read_reentrant_gc(const Setting& setting, Draft& draft) {
   draft.set(fact::kFactoryReentrant, setting.flag() ? "on" : "off", setting, "whether checkpoints re-enter autograd");
 }
@@ -70,6 +83,10 @@ constexpr std::array kKeys{
     KeyRow{"flash_attn", read_hf_attention},
     KeyRow{"disable_gradient_checkpointing", read_no_checkpointing},
     KeyRow{"use_reentrant_gc", read_reentrant_gc},
+    KeyRow{"gradient_checkpointing", read_trainers_checkpointing},
+    KeyRow{"activation_checkpointing", read_trainers_checkpointing},
+    KeyRow{"gradient_checkpointing_kwargs", read_trainers_options},
+    KeyRow{"activation_checkpointing_kwargs", read_trainers_options},
     KeyRow{"packing", read_packing},
     KeyRow{"neat_packing", read_packing},
     KeyRow{"use_dora", read_dora},

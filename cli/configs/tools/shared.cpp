@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "base/error.h"
 #include "cli/configs/syntax/json.h"
 
 namespace vramfit {
@@ -126,31 +127,102 @@ void read_every_nth(const Setting& setting, Draft& draft) {
   draft.set("checkpointing", fmt::format("every:{}", n), setting);
 }
 
-constexpr std::array kCheckpointingKeys{KeyRow{"every_n_layers", read_every_nth},
-                                        KeyRow{"use_reentrant", read_reentrant}};
+/// trl 1.16, trainer/sft_trainer.py: __init__, which takes the key out. Another library hands it to torch.
+void read_selective(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.not_modelled(setting, "selective checkpointing");
+  } else {
+    draft.understand(setting, "whole layers are computed again");
+  }
+}
+
+/// Checkpoints that re-enter autograd don't stop early anyway.
+void read_early_stop(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.understand(setting, "torch's default");
+  } else if (draft.is(fact::kReentrant, "off")) {
+    draft.not_modelled(setting, "a layer is computed again to its end, which keeps other tensors");
+  } else {
+    draft.ignore(setting, "checkpoints that re-enter autograd don't read it");
+  }
+}
+
+constexpr std::array kCheckpointingKeys{
+    KeyRow{"every_n_layers", read_every_nth},
+    KeyRow{"use_reentrant", read_reentrant},
+    KeyRow{"selective", read_selective},
+    KeyRow{"early_stop", read_early_stop},
+};
 constexpr std::array kCheckpointingOthers{
     UnmodelledKeys{"activations in host memory", "offload"},
+    UnmodelledKeys{"checkpoints that list each operation, and fail where they re-enter autograd", "debug"},
 };
 constexpr std::array kCheckpointingIgnored{
-    IgnoredKeys{"no memory of the GPU depends on it", "preserve_rng_state determinism_check debug early_stop"}};
+    IgnoredKeys{"no memory of the GPU depends on it", "preserve_rng_state determinism_check"}};
 constexpr KeyTable kCheckpointingTable{"gradient_checkpointing_kwargs", kCheckpointingKeys, kCheckpointingOthers,
                                        kCheckpointingIgnored};
+
+/// The text of a command line, or of a key whose value is one.
+ConfigNode options_in(const Setting& setting) {
+  try {
+    ConfigNode map = read_json(setting.node->text, setting.file);
+    for (ConfigNode& item : map.items) item.line = setting.node->line;
+    return map;
+  } catch (const InputError&) {
+    setting.fail(fmt::format("{} is not valid JSON", shown(*setting.node)));
+  }
+}
+
+/// torch refuses keys that it doesn't know, or hands them to the layer.
+bool is_option(std::string_view key, const Draft& draft) {
+  ConfigNode single;
+  single.kind = ConfigNode::Kind::map;
+  put(single, key, {});
+  const bool is_known = known_keys(single, kCheckpointingTable) > 0;
+  return is_known && (key != "selective" || draft.is(fact::kLibrary, "trl"));
+}
+
+/// use_reentrant first: what other options mean depends on it.
+ConfigNode options_in_order(const Setting& setting, Draft& draft) {
+  ConfigNode ordered = *setting.node;
+  ordered.keys.clear();
+  ordered.items.clear();
+  for (const bool is_first : {true, false}) {
+    for (std::size_t i = 0; i < setting.node->keys.size(); ++i) {
+      const std::string& key = setting.node->keys[i];
+      if ((key == "use_reentrant") != is_first) continue;
+      const ConfigNode& item = setting.node->items[i];
+      if (is_option(key, draft)) {
+        put(ordered, key, item);
+      } else {
+        const std::string& file = item.file.empty() ? setting.file : item.file;
+        draft.not_modelled({file, fmt::format("{}.{}", setting.key, key), &item},
+                           "torch.utils.checkpoint knows of no such option");
+      }
+    }
+  }
+  return ordered;
+}
 
 }  // namespace
 
 /// What remains besides every_n_layers and offload is what torch.utils.checkpoint gets, whose use_reentrant is true
 /// unless it is told (transformers 5.23, trainer.py; torch 2.11, utils/checkpoint.py).
 void read_checkpointing_options(const Setting& setting, Draft& draft) {
-  if (setting.node->is_scalar() && setting.node->text.starts_with('{')) {  // as a command line has it
-    ConfigNode map = read_json(setting.node->text, setting.file);
-    for (ConfigNode& item : map.items) item.line = setting.node->line;
+  if (setting.node->is_scalar() && setting.node->text.starts_with('{')) {
+    const ConfigNode map = options_in(setting);
     draft.pass_over(setting);
     return read_checkpointing_options({setting.file, setting.key, &map}, draft);
   }
-  read_keys(setting, kCheckpointingTable, draft);
-  const auto is_taken = [](const std::string& key) { return key == "every_n_layers" || key == "offload"; };
-  if (std::ranges::all_of(setting.node->keys, is_taken)) return;
+  if (!setting.node->is_map()) setting.fail(fmt::format("{} is not a map", shown(*setting.node)));
+  const ConfigNode options = options_in_order(setting, draft);
+  read_keys({setting.file, setting.key, &options}, kCheckpointingTable, draft);
+  if (setting.node->keys.empty()) return;
   draft.derive(fact::kCheckpointOptions, "on");
+  const auto is_taken = [](const std::string& key) {
+    return key == "every_n_layers" || key == "offload" || key == "selective";
+  };
+  if (std::ranges::all_of(options.keys, is_taken)) return;
   draft.assume(fact::kReentrant, "on", "torch.utils.checkpoint's default, where it is given options");
 }
 

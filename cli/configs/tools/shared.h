@@ -20,11 +20,10 @@ void read_fp16(const Setting& setting, Draft& draft);
 
 /// true is full checkpointing.
 void read_checkpointing(const Setting& setting, Draft& draft);
-/// gradient_checkpointing_kwargs.
-void read_reentrant(const Setting& setting, Draft& draft);
+/// gradient_checkpointing_kwargs: a map, or one as JSON in a text.
+void read_checkpointing_options(const Setting& setting, Draft& draft);
 /// What DistributedDataParallel is made with, by the names of the Trainer's arguments.
 void read_ddp(const Setting& setting, Draft& draft);
-void read_checkpointing_options(const Setting& setting, Draft& draft);
 
 /// fsdp_config: its keys with or without "fsdp_" before them. `version` is what is meant if none is given.
 void read_fsdp(const Setting& setting, int version, Draft& draft);

@@ -26,6 +26,22 @@ void read_rslora(const Setting& setting, Draft& draft) {
 void read_nested(const Setting& setting, Draft& draft) {
   draft.set(fact::kNested, setting.flag() ? "on" : "off", setting);
 }
+/// Parts of a model without anything before their names, of which ".*\.lm_head" says there is something.
+constexpr std::array<std::string_view, 3> kOutermost{"lm_head", "embed_out", "score"};
+
+/// "self_attn\.q_proj" is self_attn.q_proj, without a name of anything else.
+std::string name_in(std::string_view expression) {
+  std::string name;
+  for (std::size_t i = 0; i < expression.size(); ++i) {
+    const bool is_dot = expression.substr(i).starts_with("\\.");
+    if (is_dot) ++i;
+    const auto c = static_cast<unsigned char>(expression[i]);
+    if (!is_dot && std::isalnum(c) == 0 && c != '_') return "";
+    name += expression[i];
+  }
+  return std::ranges::find(kOutermost, name) == kOutermost.end() ? name : "";
+}
+
 /// The names that a module's may end with: of ".*\.q_proj" or ".*\.(q_proj|v_proj)". None of other expressions.
 std::vector<std::string> endings_of(std::string_view expression) {
   constexpr std::string_view kBegin = ".*\\.";
@@ -33,10 +49,9 @@ std::vector<std::string> endings_of(std::string_view expression) {
   expression.remove_prefix(kBegin.size());
   const bool is_group = expression.size() > 2 && expression.front() == '(' && expression.back() == ')';
   if (is_group) expression = expression.substr(1, expression.size() - 2);
-  const auto is_plain = [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; };
   std::vector<std::string> names = split_list(std::string(expression), '|');
-  const bool are_names = std::ranges::all_of(
-      names, [&](const std::string& name) { return !name.empty() && std::ranges::all_of(name, is_plain); });
+  for (std::string& name : names) name = name_in(name);
+  const bool are_names = std::ranges::none_of(names, &std::string::empty);
   return are_names && (is_group || names.size() == 1) ? names : std::vector<std::string>{};
 }
 

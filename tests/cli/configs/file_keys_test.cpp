@@ -153,6 +153,8 @@ TEST_CASE("whether DDP looks for unused parameters is a field where it is anothe
   CHECK(value_of(imported("l.yaml", kFactory + "finetuning_type: full\n"), "find_unused_parameters") == "");
   CHECK(value_of(imported("a.yaml", kAxolotl), "find_unused_parameters") == "off");
   CHECK(value_of(imported("a.yaml", kAxolotl + "ddp: false\n"), "find_unused_parameters") == "");
+  CHECK(value_of(imported("a.yaml", kAxolotl + "ddp: false\nddp_find_unused_parameters: true\n"),
+                 "find_unused_parameters") == "");
   CHECK(value_of(imported("a.yaml", kAxolotl + "gradient_checkpointing: true\n"), "find_unused_parameters") == "");
 }
 
@@ -166,7 +168,10 @@ TEST_CASE("checkpoints re-enter autograd as each tool's key or default says") {
   CHECK(reenters("l.yaml", full));
   CHECK(!reenters("l.yaml", full + "use_reentrant_gc: false\n"));
   CHECK(!reenters("l.yaml", full + "disable_gradient_checkpointing: true\n"));
-  CHECK(!reenters("l.yaml", full + "fsdp: full_shard\n"));
+  CHECK(reenters("l.yaml", full + "fsdp: full_shard\n"));
+  CHECK(reenters("l.yaml", full + "gradient_checkpointing: true\n"));
+  CHECK(reenters("l.yaml", full + "gradient_checkpointing: false\n"));
+  CHECK(!reenters("l.yaml", full + "use_reentrant_gc: false\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n"));
   const std::string checkpointed = "gradient_checkpointing: true\n", options = "gradient_checkpointing_kwargs:\n  ";
   CHECK(reenters("a.yaml", kAxolotl + checkpointed));
   CHECK(!reenters("a.yaml", kAxolotl + checkpointed + options + "use_reentrant: false\n"));
@@ -196,8 +201,10 @@ TEST_CASE("TRL's single target is PEFT's regular expression, of which endings of
   CHECK(value_of(of_targets("all-linear"), "lora_targets") == "all-linear");
   CHECK(value_of(of_targets("['.*\\.down_proj']"), "lora_targets") == "down_proj");
   CHECK(value_of(of_targets("'.*\\.(q_proj|v_proj)'"), "lora_targets") == "q_proj,v_proj");
+  CHECK(value_of(of_targets("'.*\\.self_attn\\.q_proj'"), "lora_targets") == "self_attn.q_proj");
   for (const char* const other :
-       {"q_proj", "[q_proj]", "'q_proj,v_proj'", "all", "'.*q_proj'", "'.*\\.(q|k).proj'", "'.*\\.q|v'"}) {
+       {"q_proj", "[q_proj]", "'q_proj,v_proj'", "all", "'.*q_proj'", "'.*\\.(q|k).proj'", "'.*\\.q|v'",
+        "'.*\\.lm_head'", "'.*\\.(q_proj|lm_head)'", "'.*\\.self_attn.q_proj'"}) {
     CAPTURE(other);
     CHECK(says(of_targets(other).unmodelled, "lora_target_modules", "regular expression"));
   }

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/error.h"
 #include "cli/configs/export/export.h"
 #include "cli/configs/import.h"
 #include "job/fields/job_fields.h"
@@ -43,6 +44,28 @@ TEST_CASE("what DDP is told of unused parameters is read as what it was, from to
       CHECK(testing::value_of(read, "reentrant_checkpoints") == "on");
     }
   }
+}
+
+TEST_CASE("a loop's DDP, which doesn't look for unused parameters, is told to TRL, whose own would with adapters") {
+  const testing::TemporaryDirectory place;
+  PlanFile plan;
+  plan.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
+  plan.cluster = parse_cluster("2xH100-80GB");
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("accelerate"), plan.cluster));
+  for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{
+           {"runtime", "pytorch-ddp"}, {"method", "lora"}, {"lora_targets", "self_attn.q_proj"}}) {
+    job_field_named(field).set(job, value);
+  }
+  std::vector<std::string> notes;
+  plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+  const auto read = [&] {
+    const Export exported = export_plan(plan, export_tool_named("trl"));
+    return import_configs({place.write("sft.yaml", exported.files.back().text)});
+  };
+  CHECK(testing::value_of(read(), "find_unused_parameters") == "off");
+  CHECK(testing::value_of(read(), "lora_targets") == "self_attn.q_proj");
+  plan.job.lora.targets = {"lm_head"};
+  CHECK_THROWS_WITH_AS(read(), doctest::Contains("--lora-targets lm_head"), InputError);
 }
 
 }  // namespace vramfit

@@ -64,6 +64,17 @@ TEST_CASE("DDP copies what the model returns where it looks for unused parameter
   CHECK(copies("on") > copies("off"));
 }
 
+TEST_CASE("other libraries' DDP doesn't look for unused parameters, and may be told so") {
+  for (const char* const stack : {"accelerate", "torchtitan", "vramfit"}) {
+    CAPTURE(stack);
+    const auto told = [&](const char* finds) {
+      return program_of(trl_job(stack, {{"find_unused_parameters", finds}}, kTwo), kTwo);
+    };
+    CHECK(!program::fault_of(told("off")));
+    CHECK_THROWS_WITH_AS(told("on"), doctest::Contains("--find-unused-parameters on"), NotModelled);
+  }
+}
+
 TEST_CASE("other libraries have no checkpoints that re-enter autograd") {
   for (const char* const stack : {"accelerate", "torchtitan", "vramfit"}) {
     CAPTURE(stack);
