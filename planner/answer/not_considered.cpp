@@ -47,6 +47,16 @@ bool could_offload(const PlanRequest& request) {
   return dimension::offload().choices(request.job, space).size() > 1;
 }
 
+/// Checkpoints that re-enter autograd fail where DDP looks for unused parameters, so that none of them are tried.
+bool loses_checkpoints(const PlanRequest& request) {
+  const Job& job = request.job;
+  if (!job.reentrant_checkpoints || request.is_fixed("checkpointing") || request.cluster.cards() == 1) return false;
+  Job checkpointed = job;
+  checkpointed.checkpointing = FullCheckpointing{};
+  const bool is_ddp = job.runtime == Runtime::pytorch && job.sharding == "no-shard";
+  return is_ddp && finds_unused_parameters(checkpointed);
+}
+
 /// A value that the engine has and the search never tries, and the field it is of.
 struct Untried {
   std::string_view field, what;
@@ -65,6 +75,11 @@ std::vector<std::string> not_considered(const PlanRequest& request, const Plan& 
   }
   if (!plan.host_memory_would_do && could_offload(request)) {
     list.emplace_back("offload to host memory (--host-memory SIZE)");
+  }
+  if (loses_checkpoints(request)) {
+    list.emplace_back(
+        "checkpoints, on which DDP that looks for unused parameters fails where they re-enter autograd "
+        "(--find-unused-parameters off)");
   }
   if (request.job.runtime != Runtime::vramfit || request.cluster.is_cpu()) return list;
   for (const Untried& each : kUntried) {
