@@ -17,7 +17,7 @@ from options_test import MODEL, PROGRAM, help_of, job_flags
 # What needs a broken machine, a clock or another optimizer to show: the test that has it.
 ELSEWHERE = {"--threads": "tests/run/place.py", "--timeout": "tests/run/rank_failures_test.py",
              "--replan": "tests/run/replan_test.py", "--tune": "tests/run/tune_test.py",
-             "--momentum": "tests/executor/ops/optimizers_test.cpp"}
+             "--momentum": "tests/executor/ops/optimizers_test.cpp", "--no-clip": "tests/run/optimizer_in_backward_test.py"}
 
 # Another value than the default, which gives other losses.
 LOSSES = {"--steps": "2", "--lr": "0.05", "--warmup": "2", "--clip": "0.001", "--seed": "1", "--beta1": "0.5", "--beta2": "0.5", "--eps": "0.1",
