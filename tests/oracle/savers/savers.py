@@ -55,6 +55,7 @@ SAVERS = [
     Saver("AdamW, 4-bit states", {"optimizer": "adamw-4bit"}, (optimizer("torchao", "torchao-4bit", {"stack": "transformers", "optimizer": "adamw-4bit:torchao"}),)),
     Saver("AdamW, 4-bit states, own kernels", {"optimizer": "adamw-4bit", **OWN}),
     Saver("AdamW, FP8 states", {"optimizer": "adamw-fp8"}, (optimizer("torchao, both averages in FP8", "torchao-fp8"),)),
+    Saver("AdamW, FP8 states, own kernels", {"optimizer": "adamw-fp8", **OWN}),
     Saver("AdamW, stochastic rounding", {"optimizer": "adamw-stochastic"}, (Library("torchao", ("--optimizer", "torchao-stochastic")),)),
     Saver("AdamW, stochastic rounding, own kernels", {"optimizer": "adamw-stochastic", **OWN}),
     Saver("AdamW, paged states", {"optimizer": "adamw:paged"}, (optimizer("bitsandbytes, states in fp32", "bitsandbytes-paged", {"optimizer": "adamw:paged"}),)),
