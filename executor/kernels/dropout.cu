@@ -1,4 +1,5 @@
-// Dropout of an adapter's input, in one pass. A thread has packs of elements; which are kept is a hash of where they are.
+// Dropout of an adapter's input, in one pass. A thread has packs of elements; which are kept is a hash of where they
+// are.
 #include "executor/kernels/functions.h"
 #include "executor/kernels/numbers.cuh"
 #include "executor/training/counter_random.h"
@@ -14,8 +15,9 @@ template <typename T>
 __global__ void drop_elements(DroppedElements dropped) {
   const T* const from = static_cast<const T*>(dropped.from);
   T* const to = static_cast<T*>(dropped.to);
-  const bool is_aligned = (reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) %
-                              alignof(Pack<T, kElements>) == 0;
+  const bool is_aligned =
+      (reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % alignof(Pack<T, kElements>) ==
+      0;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kElements;
   for (std::int64_t begin = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kElements;
        begin < dropped.elements; begin += step) {
