@@ -15,14 +15,10 @@
 namespace vramfit {
 namespace {
 
+using testing::imported;
 using testing::says;
 using testing::TemporaryDirectory;
 using testing::value_of;
-
-ImportedJob imported(const std::string& name, const std::string& text) {
-  const TemporaryDirectory place;
-  return import_configs({place.write(name, text)});
-}
 
 const std::string kSft = "model_name_or_path: org/model\ndataset_name: d\noutput_dir: o\n";
 const std::string kDpo = kSft + "f_divergence_type: reverse_kl\n";

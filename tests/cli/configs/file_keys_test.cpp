@@ -13,14 +13,10 @@
 namespace vramfit {
 namespace {
 
+using testing::imported;
 using testing::says;
 using testing::TemporaryDirectory;
 using testing::value_of;
-
-ImportedJob imported(const std::string& name, const std::string& text) {
-  const TemporaryDirectory place;
-  return import_configs({place.write(name, text)});
-}
 
 const std::string kTrainer = "output_dir: out\nper_device_train_batch_size: 2\nbf16: true\n";
 const std::string kAxolotl = "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 2\n";

@@ -7,8 +7,15 @@
 #include <vector>
 
 #include "cli/configs/import.h"
+#include "tests/support/temporary_directory.h"
 
 namespace vramfit::testing {
+
+/// Of a file of this name with this text.
+inline ImportedJob imported(const std::string& name, const std::string& text) {
+  const TemporaryDirectory place;
+  return import_configs({place.write(name, text)});
+}
 
 /// "" where nothing set it.
 inline std::string value_of(const ImportedJob& job, std::string_view field) {
