@@ -178,11 +178,7 @@ void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& s
   const Stack& other = stack_named(result.stack == "vramfit" ? "transformers" : "vramfit");
   if (cluster.is_cpu() || defaults_of(other, cluster).empty()) return;
   try {
-    Job job = as_alike(read_job_choice(flags.job, other, cluster), result.job, cluster);
-    if (other.name == "vramfit") {  // a Trainer's choices, which change no result
-      job.reentrant_checkpoints = false;
-      job.find_unused_parameters.reset();
-    }
+    const Job job = as_alike(read_job_choice(flags.job, other, cluster), result.job, cluster);
     const Estimate need = estimate(spec, job, cluster, {.suggestions = false, .run = effects_of(flags.run)});
     if (need.verdict == Verdict::not_modelled) return;
     result.others.push_back({.stack = need.stack, .total = worst_rank(need).total, .verdict = need.verdict});

@@ -49,6 +49,10 @@ Job as_alike(JobChoice choice, const Job& job, const Cluster& cluster) {
     const bool is_fixed = std::ranges::find(choice.fixed, each.field) != choice.fixed.end();
     if (is_alike && !is_fixed) job_field_named(each.field).set(choice.job, each.value);
   }
+  if (choice.job.runtime == Runtime::vramfit) {  // a Trainer's choices, which change no result
+    choice.job.reentrant_checkpoints = false;
+    choice.job.find_unused_parameters.reset();
+  }
   return choice.job;
 }
 
