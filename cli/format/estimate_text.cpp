@@ -48,9 +48,7 @@ std::string need_text(const StackNeed& need) {
     return fmt::format("{}: no rules for {}{}", stack_named(need.stack).what, printable(need.lacking, 200),
                        need.answered_by.empty() ? "" : fmt::format(", --stack {} --exact rehearses it", need.stack));
   }
-  const char* const verdict = need.verdict == Verdict::fits      ? "fits"
-                              : need.verdict == Verdict::at_risk ? "is at risk"
-                                                                 : "does not fit";
+  const std::string_view verdict = need.verdict == Verdict::at_risk ? "is at risk" : outcome_of(need.verdict);
   return fmt::format("{} needs {} GiB, which {} (--stack {})", stack_named(need.stack).what, amount(need.total),
                      verdict, need.stack);
 }

@@ -9,27 +9,20 @@ namespace vramfit::cuda {
 namespace {
 
 constexpr int kElements = 8;
-constexpr int kProbabilityBits = 53;  // of a word, compared with the threshold
 
 template <typename T>
-__global__ void drop_elements(DroppedElements dropped) {
+__global__ void drop_elements(DroppedElements dropped, bool is_aligned) {
   const T* const from = static_cast<const T*>(dropped.from);
   T* const to = static_cast<T*>(dropped.to);
-  const bool is_aligned =
-      (reinterpret_cast<std::uintptr_t>(from) | reinterpret_cast<std::uintptr_t>(to)) % alignof(Pack<T, kElements>) ==
-      0;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kElements;
-  for (std::int64_t begin = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kElements;
-       begin < dropped.elements; begin += step) {
-    const Part<kElements> part{begin, dropped.elements - begin, is_aligned};
+  each_part<kElements>(dropped.elements, is_aligned, [&](const Part<kElements>& part) {
     Pack<T, kElements> pack = part.read(from);
     for (int i = 0; i < kElements; ++i) {
-      const std::uint64_t word = random_word(dropped.key, static_cast<std::uint64_t>(dropped.first + begin + i));
-      const float factor = (word >> (64 - kProbabilityBits)) < dropped.threshold ? dropped.scale : 0.0F;
+      const std::uint64_t word = random_word(dropped.key, static_cast<std::uint64_t>(dropped.first + part.begin + i));
+      const float factor = is_kept(word, dropped.threshold) ? dropped.scale : 0.0F;
       pack.at[i] = rounded<T>(to_float(pack.at[i]) * factor);  // not finite stays so
     }
     part.write(to, pack);
-  }
+  });
 }
 
 }  // namespace
@@ -37,7 +30,10 @@ __global__ void drop_elements(DroppedElements dropped) {
 int drop(const DroppedElements& dropped, Stream stream) {
   const std::int64_t threads = (dropped.elements + kElements - 1) / kElements;
   return with_number(dropped.number, [&](auto number) {
-    return launch(drop_elements<decltype(number)>, blocks_for(threads), kThreads, stream, dropped);
+    using T = decltype(number);
+    const bool is_aligned = begins_with_pack<kElements>(static_cast<const T*>(dropped.from)) &&
+                            begins_with_pack<kElements>(static_cast<const T*>(dropped.to));
+    return launch(drop_elements<T>, blocks_for(threads), kThreads, stream, dropped, is_aligned);
   });
 }
 

@@ -20,14 +20,6 @@ bool are_aligned(std::initializer_list<const void*> pointers) {
 
 using Eight = Part<kPackOfGate>;
 
-/// work.at(part) for all elements.
-template <typename Work>
-__device__ void for_elements(std::int64_t elements, bool is_aligned, const Work& work) {
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kPackOfGate;
-  for (std::int64_t i = thread * kPackOfGate; i < elements; i += step) work.at(Eight{i, elements - i, is_aligned});
-}
-
 template <typename T, typename Act>
 struct Forward {
   const GatedUnit& unit;
@@ -70,12 +62,14 @@ struct Backward {
 
 template <typename T, typename Act>
 __global__ void gate_forward(GatedUnit unit, void* output, bool is_aligned) {
-  for_elements(unit.elements, is_aligned, Forward<T, Act>{unit, output});
+  const Forward<T, Act> work{unit, output};
+  each_part<kPackOfGate>(unit.elements, is_aligned, [&](const Eight& part) { work.at(part); });
 }
 
 template <typename T, typename Act>
 __global__ void gate_gradients(GatedUnit unit, GatedUnitGradients gradients, bool is_aligned) {
-  for_elements(unit.elements, is_aligned, Backward<T, Act>{unit, gradients});
+  const Backward<T, Act> work{unit, gradients};
+  each_part<kPackOfGate>(unit.elements, is_aligned, [&](const Eight& part) { work.at(part); });
 }
 
 template <typename F>

@@ -76,6 +76,22 @@ struct Part {
   }
 };
 
+/// Whether packs of kCount can be read and written at once from here on.
+template <int kCount, typename T>
+bool begins_with_pack(const T* at) {
+  return reinterpret_cast<std::uintptr_t>(at) % alignof(Pack<T, kCount>) == 0;
+}
+
+/// Calls visit(part) for all packs of the elements that are the thread's.
+template <int kCount, typename Visit>
+__device__ void each_part(std::int64_t elements, bool is_aligned, const Visit& visit) {
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  for (std::int64_t begin = thread * kCount; begin < elements; begin += step * kCount) {
+    visit(Part<kCount>{begin, elements - begin, is_aligned});
+  }
+}
+
 /// What is there and a number, or the number alone.
 template <typename T>
 __device__ T put(T there, float value, bool add) {

@@ -14,25 +14,10 @@ constexpr int kPackOfScaled = 4;
 __device__ float number_of(std::uint8_t code) { return E4m3::value(code); }
 __device__ float number_of(Float16 half) { return to_float(half); }
 
-/// Calls visit(part) for all packs of the elements that are the thread's.
-template <typename Visit>
-__device__ void each_part(std::int64_t elements, bool is_aligned, const Visit& visit) {
-  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
-  for (std::int64_t begin = thread * kPackOfScaled; begin < elements; begin += step * kPackOfScaled) {
-    visit(Part<kPackOfScaled>{begin, elements - begin, is_aligned});
-  }
-}
-
-template <typename T>
-bool begins_with_pack(const T* at) {
-  return reinterpret_cast<std::uintptr_t>(at) % (kPackOfScaled * sizeof(T)) == 0;
-}
-
 template <typename From, typename To>
 __global__ void multiply(const From* from, const float* scale, To* to, std::int64_t elements, bool is_aligned) {
   const float factor = *scale;
-  each_part(elements, is_aligned, [&](const Part<kPackOfScaled>& part) {
+  each_part<kPackOfScaled>(elements, is_aligned, [&](const Part<kPackOfScaled>& part) {
     const Pack<From, kPackOfScaled> stored = part.read(from);
     Pack<To, kPackOfScaled> numbers{};
     for (int i = 0; i < kPackOfScaled; ++i) numbers.at[i] = rounded<To>(number_of(stored.at[i]) * factor);
@@ -48,7 +33,7 @@ __global__ void find_largest_number(const float* from, std::int32_t* largest, st
   if (threadIdx.x == 0) largest_of_block = 0;
   __syncthreads();
   std::int32_t own = 0;
-  each_part(elements, is_aligned, [&](const Part<kPackOfScaled>& part) {
+  each_part<kPackOfScaled>(elements, is_aligned, [&](const Part<kPackOfScaled>& part) {
     const Pack<float, kPackOfScaled> numbers = part.read(from);
     for (const float x : numbers.at) own = std::max(own, __float_as_int(std::fabs(x)));
   });
@@ -65,7 +50,7 @@ __global__ void make_scale(const std::int32_t* largest, float* scale) {
 
 __global__ void divide(const float* from, const float* scale, Float16* to, std::int64_t elements, bool is_aligned) {
   const float inverse = 1 / *scale;  // of a power of two
-  each_part(elements, is_aligned, [&](const Part<kPackOfScaled>& part) {
+  each_part<kPackOfScaled>(elements, is_aligned, [&](const Part<kPackOfScaled>& part) {
     const Pack<float, kPackOfScaled> numbers = part.read(from);
     Pack<Float16, kPackOfScaled> halves{};
     for (int i = 0; i < kPackOfScaled; ++i) halves.at[i] = rounded<Float16>(numbers.at[i] * inverse);
@@ -80,7 +65,8 @@ int launch_multiply(const ScaledRange& range, void* to, Number number, Stream st
     using To = decltype(made);
     To* const numbers = static_cast<To*>(to);
     return launch(multiply<From, To>, blocks_for(range.elements / kPackOfScaled), kThreads, stream, from, range.scale,
-                  numbers, range.elements, begins_with_pack(from) && begins_with_pack(numbers));
+                  numbers, range.elements,
+                  begins_with_pack<kPackOfScaled>(from) && begins_with_pack<kPackOfScaled>(numbers));
   });
 }
 
@@ -95,7 +81,7 @@ int round_scaled(const float* from, const ScaledRange& range, Stream stream) {
   auto* const largest = reinterpret_cast<std::int32_t*>(range.scale);
   auto* const to = static_cast<Float16*>(range.stored);
   const unsigned blocks = blocks_for(range.elements / kPackOfScaled);
-  const bool is_aligned = begins_with_pack(from) && begins_with_pack(to);
+  const bool is_aligned = begins_with_pack<kPackOfScaled>(from) && begins_with_pack<kPackOfScaled>(to);
   int status = launch(forget_largest, 1, 1, stream, largest);
   if (status == 0) {
     status = launch(find_largest_number, blocks, kThreads, stream, from, largest, range.elements, is_aligned);

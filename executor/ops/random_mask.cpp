@@ -12,13 +12,6 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kGrain = std::int64_t{1} << 16;
-constexpr int kProbabilityBits = 53;  // of a word, compared with the probability
-
-/// Kept when the word's upper 53 bits are below this.
-std::int64_t threshold_of(double keep) {
-  return static_cast<std::int64_t>(keep * static_cast<double>(std::int64_t{1} << kProbabilityBits));
-}
-
 }  // namespace
 
 std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::string_view name) {
@@ -27,14 +20,14 @@ std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::string_vie
 }
 
 void mask_on_cpu(at::Tensor& values, const MaskDraw& draw) {
-  const auto threshold = static_cast<std::uint64_t>(threshold_of(draw.keep));
+  const std::uint64_t threshold = threshold_of(draw.keep);
   const auto scale = static_cast<float>(1 / draw.keep);
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, values.scalar_type(), "mask_on_cpu", [&] {
     auto* elements = values.mutable_data_ptr<scalar_t>();
     at::parallel_for(0, values.numel(), kGrain, [&](std::int64_t first, std::int64_t end) {
       for (std::int64_t i = first; i < end; ++i) {
         const std::uint64_t word = random_word(draw.key, static_cast<std::uint64_t>(draw.first + i));
-        const float factor = (word >> (64U - kProbabilityBits)) < threshold ? scale : 0.0F;
+        const float factor = is_kept(word, threshold) ? scale : 0.0F;
         elements[i] = static_cast<scalar_t>(static_cast<float>(elements[i]) * factor);  // not finite stays so
       }
     });
@@ -48,7 +41,7 @@ void mask_by_kernel(const at::Tensor& from, at::Tensor& to, const MaskDraw& draw
                                            .elements = to.numel(),
                                            .key = draw.key,
                                            .first = draw.first,
-                                           .threshold = static_cast<std::uint64_t>(threshold_of(draw.keep)),
+                                           .threshold = threshold_of(draw.keep),
                                            .scale = static_cast<float>(1 / draw.keep)},
                                           stream_of(to)));
 }
@@ -57,7 +50,7 @@ void mask_by_calls(at::Tensor& values, const MaskDraw& draw, const at::Tensor& w
   at::Tensor w = words.narrow(0, 0, values.numel()), b = bits.narrow(0, 0, values.numel());
   draw_words(w, b, draw.key, draw.first);
   shift_right(w, b, 64 - kProbabilityBits);
-  b.sub_(threshold_of(draw.keep));
+  b.sub_(as_signed(threshold_of(draw.keep)));
   at::bitwise_right_shift_out(b, b, 63);  // of a difference: -1 where it is negative, the value kept; else 0
   values.mul_(b).mul_(-1 / draw.keep);
 }

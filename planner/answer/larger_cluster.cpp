@@ -57,15 +57,18 @@ bool is_ruled_out(const Change& base, const PlanRequest& request, Evaluator& eva
   return least && least->is_ruled_out;
 }
 
-/// The fastest job of a group of bases that fits and is faster than `above`, if there is one.
+/// The fastest job of a group of bases that fits and is faster than `above`, if there is one. Of the counts only bounds
+/// grow: a plan has no choice of these configurations.
 std::optional<Fitting> fastest_of(std::vector<Change> bases, const PlanRequest& request, Evaluator& evaluator,
-                                  double above, Alike alike) {
+                                  double above, Alike alike, SearchCounts& counts) {
   std::erase_if(bases, [&](const Change& base) { return is_ruled_out(base, request, evaluator); });
   if (bases.empty()) return std::nullopt;
-  SearchCounts others;  // configurations that the plan has no choice of
+  SearchCounts others;
   BestFirst queue(evaluator, request, bases, BestBy::speed, others);
   if (alike == Alike::one) queue.look_at_one_of_alike();
-  return first_that_fits(queue, evaluator, above);
+  std::optional<Fitting> found = first_that_fits(queue, evaluator, above);
+  counts.bounds += others.bounds;
+  return found;
 }
 
 OtherCluster named(const Cluster& cluster, const Fitting& found) {
@@ -80,8 +83,9 @@ std::optional<OtherCluster> plan_on(const Cluster& cluster, const PlanRequest& a
                                     const std::shared_ptr<ModelStages>& model) {
   const PlanRequest request = resolved_on(cluster, asked);
   Evaluator evaluator(request, model);
+  SearchCounts counts;
   for (std::vector<Change>& bases : groups_to_search(request)) {
-    const std::optional<Fitting> found = fastest_of(std::move(bases), request, evaluator, -1, Alike::all);
+    const std::optional<Fitting> found = fastest_of(std::move(bases), request, evaluator, -1, Alike::all, counts);
     if (found) return named(cluster, *found);
   }
   return std::nullopt;
@@ -92,11 +96,8 @@ std::optional<OtherCluster> fastest_on(const Cluster& cluster, const PlanRequest
                                        SearchCounts& counts, const std::shared_ptr<ModelStages>& model) {
   const PlanRequest request = resolved_on(cluster, asked);
   Evaluator evaluator(request, model);
-  if (is_ruled_out({.job = request.job}, request, evaluator)) return std::nullopt;
-  SearchCounts others;  // configurations that the plan has no choice of
-  BestFirst queue(evaluator, request, {{.job = request.job}}, BestBy::speed, others);
-  const std::optional<Fitting> found = first_that_fits(queue, evaluator, above);
-  counts.bounds += others.bounds;
+  const std::optional<Fitting> found =
+      fastest_of({{.job = request.job}}, request, evaluator, above, Alike::all, counts);
   return found ? std::optional(named(cluster, *found)) : std::nullopt;
 }
 
@@ -136,8 +137,9 @@ std::optional<OffloadedPlan> offloaded_by(std::vector<std::vector<Change>> group
                                           const std::shared_ptr<ModelStages>& model) {
   request.cluster.host_memory = most;
   Evaluator evaluator(request, model);
+  SearchCounts counts;
   for (std::vector<Change>& bases : groups) {
-    const std::optional<Fitting> found = fastest_of(std::move(bases), request, evaluator, -1, Alike::one);
+    const std::optional<Fitting> found = fastest_of(std::move(bases), request, evaluator, -1, Alike::one, counts);
     if (!found) continue;
     return OffloadedPlan{.host = request.cluster.cards_per_node * found->rank.host,
                          .total = found->rank.total,
