@@ -39,11 +39,11 @@ std::vector<std::string> forms_of_optimizers() {
   return forms;
 }
 
-std::vector<Axis> axes() {
+std::vector<Axis> axes(const CoverCards& cards) {
   return {{"", runnable_families()},
-          {"", {"1", "4", "8"}},
-          {"", {"H100-80GB", "A100-40GB", "RTX4090", "B200-192GB", "T4"}},
-          {"", {"ascending", "descending", "shuffled:1", "shuffled:2", "shuffled:3"}},
+          {"", cards.ranks},
+          {"", cards.cards},
+          {"", cards.addresses},
           {"--seq-len", {"odd", "32", "96", "1024"}},
           {"--sharding", sharding_names()},
           {"--reshard", {"default", "last-kept", "always", "never", "2", "4"}},
@@ -123,8 +123,8 @@ bool is_allowed(const std::vector<std::string>& row) {
 
 }  // namespace
 
-std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum) {
-  const std::vector<Axis> table = axes();
+std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, const CoverCards& cards) {
+  const std::vector<Axis> table = axes(cards);
   std::vector<int> sizes;
   for (const Axis& axis : table) sizes.push_back(static_cast<int>(axis.values.size()));
   const auto texts = [&](const std::vector<int>& row) {

@@ -18,8 +18,15 @@ struct PhantomJob {
   std::string name() const { return job.name() + " on " + gpus + " as " + std::to_string(rank) + ", " + addresses; }
 };
 
+/// What a cover's jobs run on, as values of axes.
+struct CoverCards {
+  std::vector<std::string> ranks{"1", "4", "8"};
+  std::vector<std::string> cards{"H100-80GB", "A100-40GB", "RTX4090", "B200-192GB", "T4"};
+  std::vector<std::string> addresses{"ascending", "descending", "shuffled:1", "shuffled:2", "shuffled:3"};
+};
+
 /// At least `minimum` jobs; the same for the same seed.
-std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum);
+std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, const CoverCards& cards = {});
 
 /// Whether the library of own CUDA kernels was built.
 bool has_own_kernels();

@@ -37,6 +37,9 @@ FinishedRun run_program(const std::vector<std::string>& arguments);
 /// The whole of a file.
 std::string read_text(const std::string& path);
 
+/// Of tests/models/FAMILY.json.
+std::int64_t vocabulary_of(const std::string& family);
+
 /// A file of `count` random 4-byte tokens below `vocabulary`.
 void write_tokens(const std::string& path, std::int64_t vocabulary, std::size_t count, std::uint64_t seed);
 
