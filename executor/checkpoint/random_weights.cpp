@@ -48,18 +48,9 @@ class RandomWeights : public WeightSource {
     const std::int64_t row_elements = row_element_count(parameter);
     const std::int64_t first = checked_mul(first_row, row_elements), count = checked_mul(rows, row_elements);
     const std::uint64_t key = stream_key(seed_, parameter.name);
-    // The first write checks type and size before any thread starts.
-    write_numbers(into, count, std::span<const float>{});
-    in_ranges(count, writing_threads(into), [&](std::int64_t begin, std::int64_t end) {
-      std::vector<float> values(kBlock, parameter.init == Parameter::Init::ones ? 1.0F : 0.0F);
-      for (std::int64_t at = begin; at < end; at += kBlock) {
-        const std::span<float> block = std::span(values).first(static_cast<std::size_t>(std::min(kBlock, end - at)));
-        if (parameter.init == Parameter::Init::normal) fill_normal(key, first + at, kDeviation, block);
-        if (parameter.init == Parameter::Init::uniform) {
-          fill_uniform(key, first + at, 1.0F / std::sqrt(static_cast<float>(row_elements)), block);
-        }
-        write_numbers(into, at, block);
-      }
+    const float bound = 1.0F / std::sqrt(static_cast<float>(row_elements));
+    write_from_host(into, count, [&](at::Tensor& host, std::int64_t offset, std::int64_t here) {
+      fill({parameter.init, key, first + offset, bound}, here, host);
     });
   }
 
@@ -68,6 +59,29 @@ class RandomWeights : public WeightSource {
   std::string description() const override { return fmt::format("random (seed {})", seed_); }
 
  private:
+  struct Stream {
+    Parameter::Init init;
+    std::uint64_t key;
+    std::int64_t first;  // element
+    float bound;         // of a uniform distribution
+  };
+
+  static void fill(const Stream& stream, std::int64_t count, at::Tensor& host) {
+    // The first write checks type and size before any thread starts.
+    write_numbers(host, count, std::span<const float>{});
+    in_ranges(count, writing_threads(), [&](std::int64_t begin, std::int64_t end) {
+      std::vector<float> values(kBlock, stream.init == Parameter::Init::ones ? 1.0F : 0.0F);
+      for (std::int64_t at = begin; at < end; at += kBlock) {
+        const std::span<float> block = std::span(values).first(static_cast<std::size_t>(std::min(kBlock, end - at)));
+        if (stream.init == Parameter::Init::normal) fill_normal(stream.key, stream.first + at, kDeviation, block);
+        if (stream.init == Parameter::Init::uniform) {
+          fill_uniform(stream.key, stream.first + at, stream.bound, block);
+        }
+        write_numbers(host, at, block);
+      }
+    });
+  }
+
   std::uint64_t seed_;
 };
 

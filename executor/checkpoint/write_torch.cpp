@@ -14,6 +14,8 @@
 namespace vramfit {
 namespace {
 
+constexpr std::int64_t kStagedElements = std::int64_t{1} << 24;  // on their way to a device, at a time
+
 template <typename Number>
 void convert(std::span<const float> values, void* into, std::int64_t offset) {
   auto* out = static_cast<Number*>(into) + offset;
@@ -77,6 +79,12 @@ void write_numbers(at::Tensor& into, std::int64_t offset, const StoredNumbers& n
     std::memcpy(place.data(), numbers.data, place.size());
     return;
   }
+  if (is_same_type(numbers.type, into.scalar_type())) {
+    check_place(into, offset, numbers.count);
+    into.narrow(0, offset, numbers.count)
+        .copy_(tensor_over(const_cast<char*>(numbers.data), numbers.count, into.scalar_type()));
+    return;
+  }
   // A copy to a device waits for the device, so it should be worth it.
   const std::int64_t most = into.is_cpu() ? 16384 : 262144;
   std::vector<float> values(static_cast<std::size_t>(std::min(most, numbers.count)));
@@ -102,6 +110,19 @@ void write_bytes(at::Tensor& into, std::int64_t offset, std::span<char> bytes) {
   into.narrow(0, offset, count).copy_(tensor_over(bytes.data(), count, into.scalar_type()));
 }
 
-int writing_threads(const at::Tensor& into) { return into.is_cpu() ? at::get_num_threads() : 1; }
+void write_from_host(at::Tensor& into, std::int64_t count,
+                     const std::function<void(at::Tensor&, std::int64_t, std::int64_t)>& fill) {
+  if (into.is_cpu()) return fill(into, 0, count);
+  const std::int64_t most = std::min(count, kStagedElements);
+  std::vector<char> staged(static_cast<std::size_t>(most * into.element_size()));
+  for (std::int64_t done = 0; done < count; done += most) {
+    const std::int64_t here = std::min(most, count - done);
+    at::Tensor host = tensor_over(staged.data(), here, into.scalar_type());
+    fill(host, done, here);
+    into.narrow(0, done, here).copy_(host);
+  }
+}
+
+int writing_threads() { return at::get_num_threads(); }
 
 }  // namespace vramfit

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -35,7 +36,12 @@ void write_bytes(at::Tensor& into, std::int64_t offset, std::span<char> bytes);
 /// when they have to be converted or carried to another device.
 std::span<char> stored_place(at::Tensor& into, std::int64_t offset, StoredFloat type, std::int64_t count);
 
-/// Threads that LibTorch would use; 1 where writing from several isn't allowed.
-int writing_threads(const at::Tensor& into);
+/// Calls `fill` with a tensor in host memory, the place in `into` that it stands for, and how many of its elements:
+/// with `into` itself if it is there, else block by block with one that is copied to its device.
+void write_from_host(at::Tensor& into, std::int64_t count,
+                     const std::function<void(at::Tensor& host, std::int64_t offset, std::int64_t count)>& fill);
+
+/// Threads that LibTorch would use to write host memory.
+int writing_threads();
 
 }  // namespace vramfit
