@@ -39,7 +39,7 @@ struct Suggestion {
 
 /// What the same job would need under another stack.
 struct StackNeed {
-  std::string stack;  // row of stacks() (job/stacks.h)
+  std::string stack;  // row of stacks() (job/stacks/stacks.h)
   Bytes total;        // of the worst rank
   Verdict verdict = Verdict::not_modelled;
   std::string lacking = {};      // what has no rules there, when not_modelled

@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "job/choices.h"
-#include "job/grpo_choices.h"
-#include "job/zero3_sizes.h"
+#include "job/stacks/grpo_choices.h"
+#include "job/stacks/zero3_sizes.h"
 #include "model_specs/dtype.h"
 
 namespace vramfit {
 
 enum class Runtime {
 #define RUNTIME(x, name) x,
-#include "job/runtimes.def"
+#include "job/stacks/runtimes.def"
 #undef RUNTIME
 };
 /// FullyShardedDataParallel or fully_shard.
@@ -41,13 +41,13 @@ inline bool wants_fp8(const Precision& precision) { return precision.name == "fp
 /// Ranks along each axis.
 struct Mesh {
 #define AXIS(x) std::int64_t x = 1;
-#include "job/axes.def"
+#include "job/sharding/axes.def"
 #undef AXIS
   bool operator==(const Mesh&) const = default;
 };
 struct Coords {
 #define AXIS(x) std::int64_t x = 0;
-#include "job/axes.def"
+#include "job/sharding/axes.def"
 #undef AXIS
   bool operator==(const Coords&) const = default;
 };
@@ -73,7 +73,7 @@ struct Job {
   Precision precision;
   LossScale loss_scale;
   Mesh mesh;
-  std::string sharding = "full-shard";  // row of kShardings (job/sharding.h)
+  std::string sharding = "full-shard";  // row of kShardings (job/sharding/sharding.h)
   Reshard reshard;
   Wrap wrap;
   bool wrap_embeddings = true;
@@ -92,7 +92,7 @@ struct Job {
   Checkpointing checkpointing;
   bool reentrant_checkpoints = false;  // that run backward within backward (use_reentrant of torch.utils.checkpoint)
   std::vector<std::string> offload;    // params, optimizer, optimizer+gradients, activations
-  std::string optimizer = "adamw";     // of the list in job/optimizers.def
+  std::string optimizer = "adamw";     // of the list in job/optimizers/optimizers.def
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
   bool optimizer_in_backward = false;  // each unit is updated as soon as its gradients are final
   Loss loss;
@@ -105,7 +105,7 @@ struct Job {
   std::optional<Dtype> gradient_dtype;   // of trained matrices of layers, while they add up; none: precision.storage
   bool sends_fp8_gradients = false;      // to the ranks that keep them, as such codes
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
-  std::string quantization = "none";     // row of kQuantizations (job/quantization.h), of frozen matrices of layers
+  std::string quantization = "none";     // row of job/parameters/quantization.h, of frozen matrices of layers
   KernelSource kernels = KernelSource::libtorch;  // on GPUs, of what has own ones (program/stages/own_kernels.h)
   GradientMask gradient_mask;
   Lora lora;

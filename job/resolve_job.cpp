@@ -7,16 +7,16 @@
 #include "base/conflict.h"
 #include "base/error.h"
 #include "job/cluster/precision_support.h"
-#include "job/default_loss.h"
 #include "job/fields/bucket_text.h"
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/zero_text.h"
-#include "job/mesh.h"
-#include "job/sharding.h"
-#include "job/stacks.h"
-#include "job/torchtune.h"
-#include "job/zero3_auto.h"
+#include "job/loss/default_loss.h"
+#include "job/sharding/mesh.h"
+#include "job/sharding/sharding.h"
+#include "job/stacks/stacks.h"
+#include "job/stacks/torchtune.h"
+#include "job/stacks/zero3_auto.h"
 
 namespace vramfit {
 

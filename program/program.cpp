@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "job/mesh.h"
+#include "job/sharding/mesh.h"
 
 namespace vramfit::program {
 

@@ -143,7 +143,7 @@ std::string_view collective_name(Collective collective);
 /// The ranks that take part: those of the mesh's axes, or the groups of --reshard N.
 enum class Axis : std::uint8_t {
 #define AXIS(x) x,
-#include "job/axes.def"
+#include "job/sharding/axes.def"
 #undef AXIS
   reshard,  // groups within shard
   data,     // all that have rows of the batch: of a mesh with these axes alone, all ranks

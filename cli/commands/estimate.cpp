@@ -37,7 +37,7 @@
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 #include "model_specs/accelerate.h"
 
 namespace vramfit {

@@ -14,7 +14,7 @@
 #include "cli/configs/export/export.h"
 #include "cli/files.h"
 #include "cli/flags/help.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 
 namespace vramfit {
 namespace {

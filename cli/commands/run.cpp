@@ -25,7 +25,7 @@
 #include "cli/run/tune_plans.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "job/run/run_flags.h"
 #include "program/files/peft_folder.h"
 #include "program/files/plan_reader.h"

@@ -16,7 +16,7 @@ struct ImportedJob {
   };
   std::vector<File> files;
   std::string model;  // "" where no file names it
-  std::string stack;  // of stacks() (job/stacks.h)
+  std::string stack;  // of stacks() (job/stacks/stacks.h)
   GpuCount gpus;
   bool is_ddp_on_several = false;  // no file says how many GPUs there are, and several would be DDP
   std::string open_length;  // "sft.yaml:3: max_length", which leaves rows without a limit; "" where they have one

@@ -12,7 +12,7 @@
 #include "cli/configs/import.h"
 #include "cli/format/import_text.h"
 #include "job/fields/job_fields.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 
 namespace vramfit {
 namespace {

@@ -8,7 +8,7 @@
 #include "cli/recipes/stack_recipe.h"
 #include "cli/run/run_effects.h"
 #include "estimator/estimate.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 
 namespace vramfit {
 

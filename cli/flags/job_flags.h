@@ -9,7 +9,7 @@
 
 #include "job/cluster/cluster.h"
 #include "job/job.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
 class App;

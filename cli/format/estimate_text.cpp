@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/fields/whole_job_flags.h"
-#include "job/rehearsal_command.h"
-#include "job/stacks.h"
+#include "job/run/rehearsal_command.h"
+#include "job/stacks/stacks.h"
 
 namespace vramfit {
 namespace {

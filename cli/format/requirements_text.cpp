@@ -14,7 +14,7 @@
 #include "job/cluster/precision_support.h"
 #include "job/fields/job_json.h"
 #include "job/fields/whole_job_flags.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 
 namespace vramfit {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/fields/job_fields.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 
 namespace vramfit {
 namespace {

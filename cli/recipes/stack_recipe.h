@@ -1,4 +1,4 @@
-// Which recipe is the script of a job on a stack (job/stacks.h), and how it is called for.
+// Which recipe is the script of a job on a stack (job/stacks/stacks.h), and how it is called for.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 #include "cli/recipes/recipe.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 
 namespace vramfit {
 

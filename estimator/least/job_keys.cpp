@@ -9,8 +9,8 @@
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/zero_text.h"
-#include "job/loss_options.h"
-#include "job/sharding.h"
+#include "job/loss/loss_options.h"
+#include "job/sharding/sharding.h"
 #include "program/stages/kept_values.h"
 #include "program/stages/offload.h"
 

@@ -8,7 +8,7 @@
 #include "estimator/estimate.h"
 #include "estimator/least/job_keys.h"
 #include "estimator/rank_estimate.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/offload.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/index.h"
 #include "estimator/least/job_keys.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"
 #include "program/lowering/update.h"

@@ -12,7 +12,7 @@
 #include "executor/calibrate/stopwatch_torch.h"
 #include "executor/optimizers/optimizers.h"
 #include "executor/training/tensor_torch.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "program/optimizers/optimizers.h"
 
 namespace vramfit {

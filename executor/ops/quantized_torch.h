@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "executor/ops/code_values.h"
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 #include "program/stages/quantized_parts.h"
 
 namespace vramfit {

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 
 namespace vramfit {
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::array kSteps{
 #define OPTIMIZER(name, ...) &optimizer_steps::name,
-#include "job/optimizers.def"
+#include "job/optimizers/optimizers.def"
 #undef OPTIMIZER
 };
 

@@ -1,5 +1,5 @@
 // The executor's side of an optimizer: one function over a unit's flat tensors, in executor/optimizers/NAME.cpp for
-// each NAME of job/optimizers.def. What it keeps and costs is in the row of program/optimizers/NAME.cpp.
+// each NAME of job/optimizers/optimizers.def. What it keeps and costs is in the row of program/optimizers/NAME.cpp.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct OptimizerCall {
   std::vector<at::Tensor> states;      // updated, in the order of the row; a count is [1] fp32
   const at::Tensor* gradient_divisor;  // [1] fp32 on the device: gradients are divided by it first; null: none
   const at::Tensor* found_inf;         // [1] fp32 on the device: 1: nothing is changed or counted; null: none
-  const OptimizerOptions& options;     // complete (job/optimizers.h)
+  const OptimizerOptions& options;     // complete (job/optimizers/optimizers.h)
   at::Tensor* scratch = nullptr;       // [Optimizer::scratch] fp32, undefined; null where that is 0
   std::span<const RandomStretch> stretches = {};  // of an optimizer that draws random numbers, ascending
   std::span<const ParameterRows> rows = {};       // of an optimizer with states by parameter, ascending
@@ -64,7 +64,7 @@ bool draws_random_numbers(std::string_view optimizer);
 
 namespace optimizer_steps {
 #define OPTIMIZER(name, ...) extern const OptimizerSteps name;
-#include "job/optimizers.def"
+#include "job/optimizers/optimizers.def"
 #undef OPTIMIZER
 }  // namespace optimizer_steps
 

@@ -29,7 +29,7 @@
 #include "executor/training/rope_tables.h"
 #include "executor/training/scaled_masters_torch.h"
 #include "executor/training/tensor_torch.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "program/ops/fp8.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/offload.h"

@@ -7,7 +7,7 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
-#include "job/rehearsal_command.h"
+#include "job/run/rehearsal_command.h"
 
 namespace vramfit {
 

@@ -22,7 +22,7 @@ Named(const char*, E) -> Named<E>;  // clang 14 deduces no aggregates
 
 inline constexpr std::array kRuntimes{
 #define RUNTIME(x, name) Named{name, Runtime::x},
-#include "job/runtimes.def"
+#include "job/stacks/runtimes.def"
 #undef RUNTIME
 };
 /// "vramfit|pytorch-fsdp2|...": all of them.
@@ -30,7 +30,7 @@ inline constexpr std::string_view kRuntimeValues =
     std::string_view{
 #define RUNTIME(x, name) "|" name
 #define RUNTIME_WORD(name) "|" name
-#include "job/runtimes.def"
+#include "job/stacks/runtimes.def"
 #undef RUNTIME_WORD
 #undef RUNTIME
     }

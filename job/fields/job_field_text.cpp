@@ -13,12 +13,12 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "job/allocator/allocator_settings.h"
-#include "job/default_loss.h"
 #include "job/fields/job_field_names.h"
-#include "job/mesh.h"
-#include "job/optimizers.h"
-#include "job/sharding.h"
-#include "job/stacks.h"
+#include "job/loss/default_loss.h"
+#include "job/optimizers/optimizers.h"
+#include "job/sharding/mesh.h"
+#include "job/sharding/sharding.h"
+#include "job/stacks/stacks.h"
 
 namespace vramfit {
 

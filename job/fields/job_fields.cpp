@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
-#include "job/default_loss.h"
 #include "job/fields/bucket_text.h"
 #include "job/fields/grpo_text.h"
 #include "job/fields/job_field_names.h"
@@ -18,7 +17,8 @@
 #include "job/fields/trained_dtype.h"
 #include "job/fields/trainer_text.h"
 #include "job/fields/zero_text.h"
-#include "job/optimizers.h"
+#include "job/loss/default_loss.h"
+#include "job/optimizers/optimizers.h"
 
 namespace vramfit {
 namespace {

@@ -8,7 +8,7 @@
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_field_names.h"
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 
 namespace vramfit {
 

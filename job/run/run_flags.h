@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "job/run/run_options.h"
 
 namespace vramfit {

@@ -12,8 +12,8 @@
 
 namespace vramfit {
 
-/// What an optimizer is told. Which options each has, and their defaults: job/optimizers.h, whose complete_options()
-/// fills in what was not given.
+/// What an optimizer is told. Which options each has, and their defaults: job/optimizers/optimizers.h, whose
+/// complete_options() fills in what was not given.
 struct OptimizerOptions {
   double learning_rate = 1e-3;                        // of this step; of a run: the peak
   std::map<std::string, double, std::less<>> values;  // by the option's name: "beta1"

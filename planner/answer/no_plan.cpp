@@ -13,7 +13,7 @@
 #include "base/process/in_parallel.h"
 #include "job/cluster/cluster_text.h"
 #include "job/cluster/host_memory.h"
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 #include "planner/answer/larger_cluster.h"
 #include "planner/answer/plan_words.h"
 #include "planner/search/best_first.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "job/default_loss.h"
+#include "job/loss/default_loss.h"
 #include "model_specs/parameters.h"
 #include "program/stages/offload.h"
 

@@ -1,7 +1,7 @@
 #include <utility>
 
-#include "job/loss_options.h"
-#include "job/sharding.h"
+#include "job/loss/loss_options.h"
+#include "job/sharding/sharding.h"
 #include "planner/dimensions/dimensions.h"
 #include "program/stages/offload.h"
 

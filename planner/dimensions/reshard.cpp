@@ -1,4 +1,4 @@
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "planner/dimensions/dimensions.h"
 
 namespace vramfit::dimension {

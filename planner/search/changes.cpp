@@ -17,9 +17,9 @@
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 #include "job/resolve_job.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 #include "program/not_modelled.h"
 #include "program/stages/offload.h"
 

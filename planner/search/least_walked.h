@@ -12,7 +12,7 @@
 #include "estimator/time/efficiency.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "model_specs/graph.h"
 #include "program/lowering/lower.h"
 

@@ -1,6 +1,6 @@
 #include "planner/search/model_stages.h"
 
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "model_specs/loss_layout.h"
 #include "program/stages/adapters.h"
 

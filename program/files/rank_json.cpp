@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "base/most_bytes.h"
 #include "base/suggest.h"
-#include "job/mesh.h"
+#include "job/sharding/mesh.h"
 
 namespace vramfit {
 namespace {

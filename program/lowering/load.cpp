@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 #include "program/ops/fp8.h"
 #include "program/stages/load_rows.h"
 

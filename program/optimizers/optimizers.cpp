@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 
 namespace vramfit {
 
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::array kOptimizers{
 #define OPTIMIZER(name, ...) &optimizers::name,
-#include "job/optimizers.def"
+#include "job/optimizers/optimizers.def"
 #undef OPTIMIZER
 };
 

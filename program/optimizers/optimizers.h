@@ -1,5 +1,6 @@
-// The table of optimizers: what each keeps, and what an update costs. The row of each name in job/optimizers.def is in
-// program/optimizers/NAME.cpp; whoever allocates, loads, updates, saves or times states reads it.
+// The table of optimizers: what each keeps, and what an update costs. The row of each name in
+// job/optimizers/optimizers.def is in program/optimizers/NAME.cpp; whoever allocates, loads, updates, saves or times
+// states reads it.
 #pragma once
 
 #include <array>
@@ -110,7 +111,7 @@ bool has_optimizer(const Job& job);
 
 namespace optimizers {
 #define OPTIMIZER(name, ...) extern const Optimizer name;
-#include "job/optimizers.def"
+#include "job/optimizers/optimizers.def"
 #undef OPTIMIZER
 }  // namespace optimizers
 

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "job/cluster/precision_support.h"
 #include "job/fields/job_fields.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 #include "program/not_modelled.h"
 #include "program/optimizers/optimizers.h"
 #include "program/pytorch/kernels.h"

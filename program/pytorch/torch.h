@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "job/cluster/device.h"
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 #include "program/ops/attention.h"
 #include "program/pytorch/checkpoint.h"
 #include "program/pytorch/module_hooks.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "job/zero3_sizes.h"
+#include "job/stacks/zero3_sizes.h"
 #include "program/pytorch/torch.h"
 #include "program/pytorch/wrapper.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/index.h"
-#include "job/zero3_auto.h"
+#include "job/stacks/zero3_auto.h"
 #include "program/pytorch/zero3.h"
 #include "program/stages/offload.h"
 

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <variant>
 
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/stages/adapters.h"
 #include "program/stages/wrapping.h"
 

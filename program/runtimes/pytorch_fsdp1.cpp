@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "base/index.h"
 #include "job/fields/job_fields.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/not_modelled.h"
 #include "program/pytorch/fsdp1.h"
 #include "program/pytorch/modelings/segment_reader.h"

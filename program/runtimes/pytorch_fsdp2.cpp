@@ -15,7 +15,7 @@
 #include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/not_modelled.h"
 #include "program/pytorch/fsdp2.h"
 #include "program/pytorch/record.h"

@@ -18,7 +18,7 @@ struct RuntimeRow {
 const RuntimeRow& runtime_row(Runtime runtime);
 
 #define RUNTIME(x, name) RuntimeRow x##_row();
-#include "job/runtimes.def"
+#include "job/stacks/runtimes.def"
 #undef RUNTIME
 
 }  // namespace vramfit

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/ops/op_row.h"
 #include "program/stages/kept_values.h"
 #include "program/stages/offload.h"

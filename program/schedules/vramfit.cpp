@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/offload.h"
 #include "program/stages/trainable.h"

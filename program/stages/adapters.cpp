@@ -12,8 +12,8 @@
 #include "base/error.h"
 #include "base/index.h"
 #include "base/suggest.h"
-#include "job/glob.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
+#include "job/parameters/glob.h"
 #include "program/stages/kept_values.h"
 #include "program/stages/score_head.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/conflict.h"
 #include "job/fields/job_fields.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/stages/adapters.h"
 #include "program/stages/offload.h"
 

@@ -1,7 +1,7 @@
 #include "program/stages/own_kernels.h"
 
 #include "base/conflict.h"
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 #include "program/optimizers/optimizers.h"
 #include "program/stages/offload.h"
 

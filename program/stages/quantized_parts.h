@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 #include "program/stages/units_layout.h"
 
 namespace vramfit {

@@ -11,7 +11,7 @@
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
-#include "job/glob.h"
+#include "job/parameters/glob.h"
 #include "program/ops/op_row.h"
 #include "program/stages/adapters.h"
 #include "program/stages/offload.h"

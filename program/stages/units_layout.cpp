@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/ops/op_row.h"
 #include "program/optimizers/optimizers.h"
 #include "program/stages/offload.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "job/job.h"
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 #include "model_specs/graph.h"
 
 namespace vramfit {

@@ -9,7 +9,7 @@
 #include "base/characters.h"
 #include "base/error.h"
 #include "base/suggest.h"
-#include "job/glob.h"
+#include "job/parameters/glob.h"
 
 namespace vramfit {
 

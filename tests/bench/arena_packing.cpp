@@ -8,7 +8,7 @@
 
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "program/arena/script.h"

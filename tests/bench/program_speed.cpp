@@ -13,7 +13,7 @@
 #include "estimator/estimate.h"
 #include "estimator/time/seconds.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "program/lowering/lower.h"

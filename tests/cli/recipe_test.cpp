@@ -14,7 +14,7 @@
 #include "job/cluster/cluster.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 #include "tests/support/paths.h"
 
 namespace vramfit {

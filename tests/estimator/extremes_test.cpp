@@ -10,7 +10,7 @@
 #include "estimator/estimate.h"
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "model_specs/catalog.h"
 #include "program/readers/count.h"
 #include "tests/support/job_settings.h"

@@ -9,7 +9,7 @@
 #include "estimator/estimate.h"
 #include "estimator/time/efficiency.h"
 #include "job/fields/job_fields.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 #include "tests/support/models.h"
 
 namespace vramfit {

@@ -9,8 +9,8 @@
 
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
-#include "job/sharding.h"
+#include "job/loss/loss_options.h"
+#include "job/sharding/sharding.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/trainable.h"
 #include "tests/support/config_file.h"

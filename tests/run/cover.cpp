@@ -5,8 +5,8 @@
 #include <random>
 #include <string_view>
 
-#include "job/optimizers.h"
-#include "job/sharding.h"
+#include "job/optimizers/optimizers.h"
+#include "job/sharding/sharding.h"
 #include "model_specs/families/families.h"
 #include "program/optimizers/optimizers.h"
 #include "tests/support/pairwise.h"

@@ -4,7 +4,7 @@
 
 #include "cli/configs/export/export.h"
 #include "cli/configs/export/hf_values.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 
 namespace vramfit {
 namespace {

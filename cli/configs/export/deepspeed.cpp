@@ -5,7 +5,7 @@
 #include "base/json_writer.h"
 #include "cli/configs/export/export.h"
 #include "cli/configs/export/hf_values.h"
-#include "job/zero3_auto.h"
+#include "job/stacks/zero3_auto.h"
 
 namespace vramfit {
 namespace {

@@ -12,8 +12,8 @@
 #include "cli/configs/syntax/yaml.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
-#include "job/sharding.h"
-#include "job/stacks.h"
+#include "job/sharding/sharding.h"
+#include "job/stacks/stacks.h"
 
 namespace vramfit {
 namespace {

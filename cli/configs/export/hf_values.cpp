@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "cli/configs/syntax/yaml.h"
-#include "job/sharding.h"
-#include "job/stacks.h"
+#include "job/sharding/sharding.h"
+#include "job/stacks/stacks.h"
 #include "model_specs/dtype.h"
 
 namespace vramfit {

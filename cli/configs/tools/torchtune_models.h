@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "cli/configs/draft.h"
-#include "job/torchtune.h"
+#include "job/stacks/torchtune.h"
 
 namespace vramfit {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/index.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "program/pytorch/fsdp2.h"
 #include "program/pytorch/whole_model.h"
 #include "program/pytorch/zero3_inference.h"

@@ -14,8 +14,8 @@
 #include "cli/configs/import.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "job/sharding.h"
-#include "job/stacks.h"
+#include "job/sharding/sharding.h"
+#include "job/stacks/stacks.h"
 #include "model_specs/catalog.h"
 #include "tests/support/temporary_directory.h"
 

@@ -10,7 +10,7 @@
 #include "cli/configs/import.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 #include "model_specs/catalog.h"
 #include "tests/cli/configs/imported.h"
 #include "tests/support/temporary_directory.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "tests/support/job_settings.h"
 #include "tests/support/models.h"
 

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "estimator/time/step_timer.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"
 #include "tests/support/random_jobs.h"

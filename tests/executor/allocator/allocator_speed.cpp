@@ -14,7 +14,7 @@
 #include "estimator/estimate.h"
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "job/resolve_job.h"
 #include "program/readers/count.h"
 #include "tests/executor/allocator/driver_tap.h"

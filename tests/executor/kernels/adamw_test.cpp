@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "executor/optimizers/optimizers.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "tests/executor/kernels/emulated_kernels.h"
 #include "tests/executor/ops/random_tensors_torch.h"
 

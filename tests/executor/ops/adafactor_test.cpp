@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "executor/optimizers/optimizers.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "program/optimizers/adafactor.h"
 #include "tests/executor/ops/random_tensors_torch.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "executor/optimizers/optimizers.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "program/optimizers/optimizers.h"
 
 namespace vramfit {

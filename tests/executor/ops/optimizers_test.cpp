@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "executor/optimizers/optimizers.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "program/optimizers/block_states.h"
 #include "program/optimizers/optimizers.h"
 #include "tests/executor/ops/op_check_torch.h"

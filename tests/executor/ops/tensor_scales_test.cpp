@@ -12,7 +12,7 @@
 
 #include "executor/optimizers/optimizers.h"
 #include "executor/optimizers/tensor_scales.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "program/optimizers/block_states.h"
 #include "program/optimizers/optimizers.h"
 #include "tests/executor/ops/op_check_torch.h"

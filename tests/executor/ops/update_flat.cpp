@@ -20,7 +20,7 @@
 #include "executor/optimizers/block_codes.h"
 #include "executor/optimizers/optimizers.h"
 #include "job/fields/field_text.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "program/optimizers/optimizers.h"
 
 namespace vramfit {

@@ -9,7 +9,7 @@
 
 #include "executor/run/run_checkpoints.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "job/run/run_flags.h"
 #include "tests/executor/training/small_training_torch.h"
 

@@ -14,7 +14,7 @@
 #include "base/process/instrumented.h"
 #include "estimator/estimate.h"
 #include "executor/meter/meter.h"
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 #include "tests/executor/cpu_units_torch.h"
 #include "tests/support/config_file.h"
 #include "tests/support/safetensors_file.h"

@@ -7,7 +7,7 @@
 
 #include "executor/training/fp8_gradients_torch.h"
 #include "job/fields/job_fields.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "program/stages/fp8_gradients.h"
 #include "tests/executor/training/small_training_torch.h"
 

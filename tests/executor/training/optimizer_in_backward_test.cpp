@@ -2,7 +2,7 @@
 #include <doctest/doctest.h>
 
 #include "job/fields/job_fields.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "tests/executor/training/small_training_torch.h"
 
 namespace vramfit {

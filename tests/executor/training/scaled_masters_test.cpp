@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "job/fields/job_fields.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "program/optimizers/optimizers.h"
 #include "tests/executor/training/small_training_torch.h"
 

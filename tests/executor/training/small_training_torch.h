@@ -17,8 +17,8 @@
 #include "executor/meter/arena.h"
 #include "executor/training/program_to_train.h"
 #include "executor/training/trainer.h"
-#include "job/loss_options.h"
-#include "job/sharding.h"
+#include "job/loss/loss_options.h"
+#include "job/sharding/sharding.h"
 #include "tests/executor/training/thread_ranks_torch.h"
 #include "tests/support/config_file.h"
 

@@ -15,7 +15,7 @@
 #include "executor/meter/meter.h"
 #include "executor/training/trainer.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "program/ledger/ledger_diff.h"
 #include "program/readers/bytes.h"
 #include "program/readers/count.h"

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 #include "model_specs/parameters.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"

@@ -8,7 +8,7 @@
 #include "estimator/estimate.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 #include "model_specs/graph.h"
 #include "program/make_program.h"
 #include "program/pytorch/kernels.h"

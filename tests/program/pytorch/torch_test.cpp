@@ -6,7 +6,7 @@
 #include <variant>
 
 #include "base/error.h"
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 #include "program/pytorch/autocast.h"
 #include "program/pytorch/checkpoint.h"
 #include "program/pytorch/torch.h"

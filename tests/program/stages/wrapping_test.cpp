@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 #include "program/stages/units_layout.h"
 #include "tests/support/config_file.h"
 #include "tests/support/tiny_graph.h"

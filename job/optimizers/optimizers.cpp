@@ -1,4 +1,4 @@
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ namespace {
 
 namespace options {
 #define OPTIMIZER(name, values, ...) constexpr auto name = std::to_array<OptimizerOption>({__VA_ARGS__});
-#include "job/optimizers.def"
+#include "job/optimizers/optimizers.def"
 #undef OPTIMIZER
 }  // namespace options
 
@@ -25,7 +25,7 @@ constexpr std::string_view name_in(std::string_view values) { return values.subs
 
 constexpr auto kNames = std::to_array<OptimizerName>({
 #define OPTIMIZER(name, values, ...) {name_in(values), values, options::name},
-#include "job/optimizers.def"
+#include "job/optimizers/optimizers.def"
 #undef OPTIMIZER
 });
 

@@ -1,4 +1,4 @@
-#include "job/mesh.h"
+#include "job/sharding/mesh.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "job/stacks.h"
+#include "job/stacks/stacks.h"
 
 #include <doctest/doctest.h>
 

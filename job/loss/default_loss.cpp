@@ -1,9 +1,9 @@
-#include "job/default_loss.h"
+#include "job/loss/default_loss.h"
 
 #include <algorithm>
 
 #include "base/units.h"
-#include "job/glob.h"
+#include "job/parameters/glob.h"
 #include "model_specs/dtype.h"
 #include "model_specs/graph.h"
 

@@ -1,4 +1,4 @@
-#include "job/rehearsal_command.h"
+#include "job/run/rehearsal_command.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "job/quantization.h"
+#include "job/parameters/quantization.h"
 
 #include <algorithm>
 

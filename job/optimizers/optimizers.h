@@ -1,4 +1,4 @@
-// What can be asked of an optimizer: names and options, from the list in job/optimizers.def.
+// What can be asked of an optimizer: names and options, from the list in job/optimizers/optimizers.def.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ std::size_t optimizer_number(std::string_view name);
 inline constexpr std::string_view kOptimizerValues =
     std::string_view{
 #define OPTIMIZER(name, values, ...) "|" values
-#include "job/optimizers.def"
+#include "job/optimizers/optimizers.def"
 #undef OPTIMIZER
     }
         .substr(1);

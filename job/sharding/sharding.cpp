@@ -1,4 +1,4 @@
-#include "job/sharding.h"
+#include "job/sharding/sharding.h"
 
 #include <algorithm>
 #include <string>

@@ -1,4 +1,4 @@
-#include "job/loss_options.h"
+#include "job/loss/loss_options.h"
 
 namespace vramfit {
 

@@ -1,4 +1,4 @@
-#include "job/torchtune.h"
+#include "job/stacks/torchtune.h"
 
 #include <algorithm>
 #include <array>

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
-#include "job/optimizers.h"
+#include "job/optimizers/optimizers.h"
 #include "job/run/run_flags.h"
 
 namespace vramfit {

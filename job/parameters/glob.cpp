@@ -1,4 +1,4 @@
-#include "job/glob.h"
+#include "job/parameters/glob.h"
 
 #include <cstddef>
 

@@ -17,7 +17,7 @@ struct MeshAxis {
 
 inline constexpr std::array kMeshAxes{
 #define AXIS(x) MeshAxis{#x, &Mesh::x, &Coords::x},
-#include "job/axes.def"
+#include "job/sharding/axes.def"
 #undef AXIS
 };
 
@@ -25,7 +25,7 @@ inline constexpr std::array kMeshAxes{
 inline constexpr std::array kOtherAxes{
 #define AXIS(x)
 #define OTHER_AXIS(name) std::string_view{name},
-#include "job/axes.def"
+#include "job/sharding/axes.def"
 #undef OTHER_AXIS
 #undef AXIS
 };
