@@ -22,14 +22,14 @@ endif()
 # Tests are started longest limit first, so that none of the long ones is left to run alone at the end. Each counts as one process,
 # also those that start several ranks: these wait for each other and for files, and another test uses that time.
 
-# vramfit_tests(FOLDER LIBRARIES lib... SOURCES x_test.cpp... [SUPPORT x.cpp...] [FULL x_test.cpp...] [SHARDS x_test.cpp=N...]
-#               [FULL_SHARDS x_test.cpp...] [TIMEOUT seconds])
+# vramfit_tests(FOLDER LIBRARIES lib... SOURCES x_test.cpp... [CASES x_test.cpp...] [SUPPORT x.cpp...] [FULL x_test.cpp...]
+#               [SHARDS x_test.cpp=N...] [FULL_SHARDS x_test.cpp...] [TIMEOUT seconds])
 # One binary FOLDER_tests; each source is one ctest entry `FOLDER/x_test` (label ci) without the cases of
 # TEST_SUITE("full"). Sources named in FULL hold such a suite and get a second entry `FOLDER/x_test/full`. Sources named
 # in SHARDS are run N times, each doing its share of rows (tests/support/shard.h); of those in FULL_SHARDS, too, all shares but the
-# first are labelled full.
+# first are labelled full. CASES are sources whose objects one of the libraries is.
 function(vramfit_tests folder)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "LIBRARIES;SOURCES;SUPPORT;FULL;SHARDS;FULL_SHARDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LIBRARIES;SOURCES;CASES;SUPPORT;FULL;SHARDS;FULL_SHARDS" ${ARGN})
   if(ARG_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "vramfit_tests(${folder}): unknown arguments ${ARG_UNPARSED_ARGUMENTS}")
   endif()
@@ -52,7 +52,7 @@ function(vramfit_tests folder)
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  foreach(source IN LISTS ARG_SOURCES)
+  foreach(source IN LISTS ARG_SOURCES ARG_CASES)
     get_filename_component(stem "${source}" NAME_WE)
     set(shards 1)
     foreach(entry IN LISTS ARG_SHARDS)

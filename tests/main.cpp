@@ -5,11 +5,13 @@
 #include <cstdio>
 
 #include "tests/support/paths.h"
+#include "tests/support/why_skipped.h"
 
 namespace vramfit::testing {
 
 std::string source_dir() { return VRAMFIT_SOURCE_DIR; }
 std::string bin_dir() { return VRAMFIT_BIN_DIR; }
+[[gnu::weak]] std::string why_skipped() { return {}; }
 
 }  // namespace vramfit::testing
 
@@ -38,6 +40,11 @@ struct CountSelected : doctest::IReporter {
 REGISTER_LISTENER("count-selected", 1, CountSelected);
 
 int main(int argc, char** argv) {
+  if (const std::string why = vramfit::testing::why_skipped(); !why.empty()) {
+    std::fprintf(stderr, "skipped: %s\n", why.c_str());
+    constexpr int kSkipped = 77;
+    return kSkipped;
+  }
   doctest::Context context(argc, argv);
   const int failed = context.run();
   if (context.shouldExit()) return failed;

@@ -34,6 +34,10 @@ Op OneOp::described(const OpSizes& sizes) {
   Op op{
       .kind = sizes.kind, .name = "op", .inputs = {}, .parameters = {}, .outputs = {}, .attributes = sizes.attributes};
   for (const std::int64_t numbers : sizes.inputs) op.inputs.push_back(add(value_of(numbers)));
+  if (sizes.is_loss) {
+    op.inputs.push_back(add({.name = "labels", .shape = {kTokens}, .type = ValueType::ids}));
+    op.outputs.push_back(add({.name = "loss", .shape = {fixed(1)}, .type = ValueType::fp32}));
+  }
   for (const std::int64_t numbers : sizes.outputs) op.outputs.push_back(add(value_of(numbers)));
   if (sizes.statistics) op.outputs.push_back(add(*sizes.statistics));
   for (const std::vector<std::int64_t>& shape : sizes.parameters) {
@@ -43,13 +47,16 @@ Op OneOp::described(const OpSizes& sizes) {
   return op;
 }
 
-OneOp::OneOp(const OpSizes& sizes, const Precision& precision, const Device& device, at::Device place)
-    : precision_(precision), device_(device), place_(place), shape_(sizes.shape) {
+OneOp::OneOp(const OpSizes& sizes, const Precision& precision, const Device& device, at::Device place,
+             KernelSource kernels)
+    : precision_(precision), device_(device), place_(place), kernels_(kernels), shape_(sizes.shape) {
   graph_.segments.resize(1);
+  graph_.rope_dims = {2 * sizes.angles};
   graph_.segments.front().ops = {described(sizes)};
   needs_.inputs.assign(sizes.inputs.size(), true);
+  if (sizes.is_loss) needs_.inputs.push_back(false);
   needs_.parameters.assign(sizes.parameters.size(), true);
-  needs_.accumulate_inputs.assign(sizes.inputs.size(), false);
+  needs_.accumulate_inputs.assign(needs_.inputs.size(), false);
   needs_.accumulate_parameters.assign(sizes.parameters.size(), false);
   rule_ = rule_for(context(), needs_);
   const Segment& segment = graph_.segments.front();
@@ -64,12 +71,18 @@ OneOp::OneOp(const OpSizes& sizes, const Precision& precision, const Device& dev
     parameter_gradients_.push_back(made(parameter.shape, precision_.compute, false));
   }
   output_gradient_ = made(value(op.outputs.front()), true);
+  if (sizes.angles == 0) return;
+  for (std::vector<at::Tensor>* const table : {&rope_cos_, &rope_sin_}) {
+    table->push_back(made({shape_.sequence, sizes.angles}, Dtype::f32, true));
+  }
+  facts_.rope_cos = &rope_cos_;
+  facts_.rope_sin = &rope_sin_;
 }
 
 at::Tensor OneOp::made(const std::vector<std::int64_t>& sizes, Dtype dtype, bool is_random) const {
   at::Tensor tensor = allocate_tensor(sizes, dtype, {place_, Category::temporaries, "calibration"});
   // Products of zeros take less power than those of a model, and so run at a higher clock.
-  return is_random ? tensor.uniform_(-1, 1) : tensor.zero_();
+  return is_random && dtype != Dtype::i64 ? tensor.uniform_(-1, 1) : tensor.zero_();
 }
 
 at::Tensor OneOp::made(const Value& value, bool is_random) const {
@@ -85,7 +98,8 @@ OpContext OneOp::context() const {
           .graph = graph_,
           .precision = precision_,
           .device = device_,
-          .shape = shape_};
+          .shape = shape_,
+          .kernels = kernels_};
 }
 
 std::vector<at::Tensor> OneOp::outputs_before() const {
@@ -117,7 +131,7 @@ void OneOp::forward() {
   CallTemporaries temporaries(place_);
   OpCall forward = call(of, temporaries);
   if (rule_.outputs_inside) forward.outputs.assign(outputs_.size(), {});
-  op_functions(of.op.kind, device_.kind).forward(forward);
+  op_functions(of.op.kind, device_.kind, kernels_).forward(forward);
   outputs_ = std::move(forward.outputs);
 }
 
@@ -128,7 +142,7 @@ void OneOp::backward() {
   backward.output_gradient = &output_gradient_;
   backward.input_gradients = input_gradients_;
   backward.parameter_gradients = parameter_gradients_;
-  op_functions(of.op.kind, device_.kind).backward(backward);
+  op_functions(of.op.kind, device_.kind, kernels_).backward(backward);
 }
 
 }  // namespace vramfit

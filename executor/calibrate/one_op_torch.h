@@ -21,13 +21,16 @@ struct OpSizes {
   std::vector<std::int64_t> inputs = {}, outputs = {};
   std::vector<std::vector<std::int64_t>> parameters = {};
   std::optional<Value> statistics = {};  // a last output in fp32: rstd, lse
+  bool is_loss = false;                  // of labels, its last input; its first output is one number
+  std::int64_t angles = 0;               // of a position, in tables of rotary embeddings
 };
 
-/// Random inputs and parameters; gradients of all of them are wanted. Calls can be repeated in any order once forward
-/// has run.
+/// Random inputs and parameters; gradients of all of them but labels are wanted. Calls can be repeated in any order
+/// once forward has run.
 class OneOp {
  public:
-  OneOp(const OpSizes& sizes, const Precision& precision, const Device& device, at::Device place);
+  OneOp(const OpSizes& sizes, const Precision& precision, const Device& device, at::Device place,
+        KernelSource kernels = KernelSource::libtorch);
   OneOp(const OneOp&) = delete;  // the context refers to members
   OneOp& operator=(const OneOp&) = delete;
   OneOp(OneOp&&) = delete;
@@ -51,6 +54,7 @@ class OneOp {
   Precision precision_;
   Device device_;
   at::Device place_;
+  KernelSource kernels_;
   BatchShape shape_;
   Graph graph_;
   Needs needs_;
@@ -58,6 +62,7 @@ class OneOp {
   StepFacts facts_;
   std::vector<at::Tensor> inputs_, outputs_, parameters_, input_gradients_, parameter_gradients_;
   at::Tensor output_gradient_;
+  std::vector<at::Tensor> rope_cos_, rope_sin_;
 };
 
 }  // namespace vramfit

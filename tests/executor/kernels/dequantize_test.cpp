@@ -1,4 +1,4 @@
-// Matrices in codes, made whole by the kernel's own source, run on CPUs, beside what CPU ranks make of them.
+// Matrices in codes, made whole by the kernel, and by LibTorch's functions, beside what CPU ranks make of them.
 #include <ATen/ATen.h>
 #include <doctest/doctest.h>
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "executor/ops/quantized_torch.h"
-#include "tests/executor/kernels/emulated_kernels.h"
+#include "tests/executor/kernels/kernel_place_torch.h"
 #include "tests/executor/ops/random_tensors_torch.h"
 
 namespace vramfit::testing {
@@ -19,6 +19,7 @@ struct Shape {
 /// Whole blocks; with padding; odd; codes that begin at odd addresses; of less than a block; none.
 const std::vector<Shape> kShapes{{96, 96, 256}, {40, 37, 64}, {7, 7, 11}, {33, 31, 100},
                                  {3, 2, 5},     {1, 1, 1},    {4, 0, 8}};
+const std::vector<Shape> kManyElements{{2500, 2490, 4096}, {1000, 1000, 11'003}};
 
 at::Tensor stored_of(const QuantizedRows& matrix) {
   const std::int64_t elements = matrix.elements();
@@ -32,22 +33,29 @@ at::Tensor stored_of(const QuantizedRows& matrix) {
 }
 
 at::Tensor whole_by_kernel(const QuantizedRows& matrix, const at::Tensor& stored, at::ScalarType type, bool backwards) {
-  const EmulatedKernels kernels(backwards);
-  at::Tensor into = at::full({matrix.capacity * matrix.row_elements}, 7, type);
+  const PlacedKernels kernels(backwards);
+  at::Tensor into = placed(at::full({matrix.capacity * matrix.row_elements}, 7, type));
   dequantize_by_kernel(matrix, stored, into);
-  return into;
+  return into.cpu();
+}
+
+at::Tensor whole_by_calls(const QuantizedRows& matrix, const at::Tensor& stored, at::ScalarType type) {
+  at::Tensor into = placed(at::full({matrix.capacity * matrix.row_elements}, 7, type));
+  const DequantizeScratch scratch(matrix.format, matrix.capacity, matrix.row_elements);
+  dequantize_by_calls(matrix, stored, into, placed(at::full({scratch.end}, NAN)));
+  return into.cpu();
 }
 
 }  // namespace
 
 TEST_CASE("a kernel and CPU ranks make the same numbers of codes, and zeros of padding") {
   for (const char* format : {"nf4", "nf4-double", "int8", "fp8"}) {
-    for (const Shape& shape : kShapes) {
+    for (const Shape& shape : cases_of_place(kShapes, kManyElements)) {
       const QuantizedRows matrix{.format = *quantization_named(format),
                                  .capacity = shape.capacity,
                                  .rows = shape.rows,
                                  .row_elements = shape.columns};
-      const at::Tensor stored = stored_of(matrix);
+      const at::Tensor stored = stored_of(matrix), there = placed(stored);
       for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
         CAPTURE(format);
         CAPTURE(shape.rows);
@@ -55,8 +63,9 @@ TEST_CASE("a kernel and CPU ranks make the same numbers of codes, and zeros of p
         CAPTURE(static_cast<int>(type));
         at::Tensor expected = at::full({shape.capacity * shape.columns}, 7, type);
         dequantize_on_cpu(matrix, stored, expected);
-        CHECK(at::equal(whole_by_kernel(matrix, stored, type, false), expected));
-        CHECK(at::equal(whole_by_kernel(matrix, stored, type, true), expected));
+        CHECK(at::equal(whole_by_kernel(matrix, there, type, false), expected));
+        CHECK(at::equal(whole_by_kernel(matrix, there, type, true), expected));
+        CHECK(at::equal(whole_by_calls(matrix, there, type), expected));
       }
     }
   }

@@ -6,7 +6,8 @@
 #include <filesystem>
 
 #include "executor/kernels/own_kernels_torch.h"
-#include "tests/executor/kernels/emulated_kernels.h"
+
+extern "C" const vramfit::cuda::Kernels* vramfit_kernels(int interface_version);
 
 namespace vramfit::testing {
 

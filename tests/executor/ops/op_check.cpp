@@ -1,40 +1,17 @@
-#include <c10/core/Allocator.h>
-#include <c10/core/CPUAllocator.h>
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "program/stages/units_layout.h"
+#include "tests/executor/ops/allocations_torch.h"
 #include "tests/executor/ops/difference_torch.h"
 #include "tests/executor/ops/op_check_torch.h"
 
 namespace vramfit::testing {
 
 namespace {
-
-/// Notes every allocation while `counting`.
-class CountingAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(std::size_t bytes) override {
-    if (counting) seen.push_back(static_cast<std::int64_t>(bytes));
-    return c10::GetDefaultCPUAllocator()->allocate(bytes);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return c10::GetDefaultCPUAllocator()->raw_deleter(); }
-  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
-  bool counting = false;
-  std::vector<std::int64_t> seen;
-};
-
-CountingAllocator& counter() {
-  static CountingAllocator allocator;
-  static const bool kInstalled = [] {
-    c10::SetCPUAllocator(&allocator, 1);
-    return true;
-  }();
-  static_cast<void>(kInstalled);
-  return allocator;
-}
 
 at::ScalarType scalar(Dtype dtype) {
   if (dtype == Dtype::f32) return at::kFloat;
@@ -44,17 +21,20 @@ at::ScalarType scalar(Dtype dtype) {
 
 class ListedTemporaries final : public Temporaries {
  public:
+  explicit ListedTemporaries(at::Device place) : place_(place) {}
   at::Tensor allocate(std::string_view name, const std::vector<std::int64_t>& sizes, Dtype dtype) override {
-    at::Tensor made = at::empty(sizes, scalar(dtype));
+    at::Tensor made = at::empty(sizes, at::device(place_).dtype(scalar(dtype)));
     names.push_back(fmt::format("{} {}", name, made.nbytes()));
-    counter().counting = false;
+    const Uncounted filling;
     made.fill_(scalar(dtype) == at::kLong ? 77 : NAN);  // nothing may rely on what is in it
     held.push_back(made);
-    counter().counting = true;
     return made;
   }
   std::vector<std::string> names;
   std::vector<at::Tensor> held;
+
+ private:
+  at::Device place_;
 };
 
 /// A parameter inside a larger one.
@@ -74,18 +54,21 @@ bool is_ids(const at::Tensor& t) { return t.scalar_type() == at::kLong; }
 /// One run: the op's surroundings, its tensors and what autograd says.
 class Run {
  public:
-  Run(const OpCase& op, const OpRun& run) : case_(op), run_(run), precision_(precision_named(run.precision)) {
+  Run(const OpCase& op, const OpRun& run)
+      : case_(op), run_(run), precision_(precision_named(run.precision)), temporaries_(run.place) {
     compute_ = scalar(precision_.compute);
     device_.kind = run.device;
     device_.compute_capability = run.device == DeviceKind::cuda ? 80 : 0;
+    device_.sm_count = run.multiprocessors;
     describe();
     rule_ = rule_for(context(), needs_);
     make_truth();
+    place_tensors();
   }
 
   void forward() {
     for (const OpCase::Output& output : case_.outputs) {
-      outputs_.push_back(at::full(output.sizes, NAN, output.is_fp32 ? at::kFloat : compute_));
+      outputs_.push_back(full_of_nan(output.sizes, output.is_fp32 ? at::kFloat : compute_));
     }
     if (rule_.in_place_input >= 0) outputs_[0] = inputs_[static_cast<std::size_t>(rule_.in_place_input)];
     if (rule_.outputs_inside) outputs_.assign(outputs_.size(), at::Tensor());
@@ -112,11 +95,12 @@ class Run {
     if (case_.kind == OpKind::linear_cross_entropy) compare("loss", outputs_[0], {.truth = truth_output_});
     std::vector<at::Tensor> gradients = call.input_gradients;
     gradients.insert(gradients.end(), call.parameter_gradients.begin(), call.parameter_gradients.end());
+    for (at::Tensor& one : gradients) one = on_device(one, at::kCPU);
     return gradients;
   }
 
   bool wants_backward() const { return needs_.any(); }
-  at::Tensor output() const { return outputs_[0].clone(); }
+  at::Tensor output() const { return outputs_[0].cpu().clone(); }
   std::vector<at::Tensor> others() const { return {outputs_.begin() + 1, outputs_.end()}; }
 
   const std::vector<std::string>& differences() const { return differences_; }
@@ -135,7 +119,7 @@ class Run {
   }
 
   void compare(const std::string& what, const at::Tensor& got, const Expected& expected) {
-    const std::string wrong = difference(got, expected, run_.tolerance);
+    const std::string wrong = difference(got.cpu(), expected, run_.tolerance);
     if (!wrong.empty()) differences_.push_back(fmt::format("{} of {}: {}", what, op_name(case_.kind), wrong));
   }
 
@@ -229,12 +213,25 @@ class Run {
     }
   }
 
+  void place_tensors() {
+    rope_cos_ = case_.rope_cos;
+    rope_sin_ = case_.rope_sin;
+    for (std::vector<at::Tensor>* const all : {&inputs_, &parameters_, &rope_cos_, &rope_sin_}) {
+      for (at::Tensor& tensor : *all) tensor = on_device(tensor, run_.place);
+    }
+    output_gradient_ = on_device(output_gradient_, run_.place);
+  }
+
+  at::Tensor full_of_nan(at::IntArrayRef sizes, at::ScalarType type) const {
+    return at::full(sizes, NAN, at::device(run_.place).dtype(type));
+  }
+
   OpCall make_call() {
     facts_.loss_scale = case_.loss_scale;
-    facts_.rope_cos = &case_.rope_cos;
-    facts_.rope_sin = &case_.rope_sin;
+    facts_.rope_cos = &rope_cos_;
+    facts_.rope_sin = &rope_sin_;
     contexts_.push_back(context());
-    temporaries_ = {};
+    temporaries_ = ListedTemporaries(run_.place);
     return {.context = contexts_.back(),
             .needs = needs_,
             .facts = facts_,
@@ -263,19 +260,21 @@ class Run {
   at::Tensor input_target(const OpCall& call, std::size_t i) const {
     using enum GradientSource::From;
     const GradientSource source = i < rule_.gradients.size() ? rule_.gradients[i] : GradientSource{};
-    if (run_.mode == GradientMode::add) return random_like(expected_inputs_[i].truth, 5 + i).to(compute_);
+    if (run_.mode == GradientMode::add) {
+      return on_device(random_like(expected_inputs_[i].truth, 5 + i).to(compute_), run_.place);
+    }
     if (run_.mode == GradientMode::taken && source.from == saved) {
       return inputs_[static_cast<std::size_t>(source.index)];
     }
     const bool from_output = source.from == output_gradient || source.from == pass_through;
     if (run_.mode == GradientMode::taken && from_output) return *call.output_gradient;
-    return rule_.gradients_inside ? at::Tensor() : at::full(case_.inputs[i].sizes(), NAN, compute_);
+    return rule_.gradients_inside ? at::Tensor() : full_of_nan(case_.inputs[i].sizes(), compute_);
   }
 
   /// A gradient is added to what its place holds, or written afresh.
   void note_before(Expected& expected, const at::Tensor& place) const {
     expected.before =
-        run_.mode == GradientMode::add && place.defined() ? place.to(at::kDouble, false, true) : at::Tensor();
+        run_.mode == GradientMode::add && place.defined() ? place.cpu().to(at::kDouble, false, true) : at::Tensor();
   }
 
   void place_input_gradients(OpCall& call) {
@@ -291,8 +290,9 @@ class Run {
       if (needs_.parameters[p]) {
         const at::ScalarType type = scalar(gradient_dtype(case_.kind, precision_));
         const std::vector<std::int64_t> sizes = parameters_[p].sizes().vec();
-        target = run_.mode == GradientMode::add ? random_like(expected_parameters_[p].truth, 50 + p).to(type)
-                                                : at::full(sizes, NAN, type);
+        target = run_.mode == GradientMode::add
+                     ? on_device(random_like(expected_parameters_[p].truth, 50 + p).to(type), run_.place)
+                     : full_of_nan(sizes, type);
         if (run_.slices) target = sliced(target, case_.attributes.transposed_weight);
       }
       call.parameter_gradients.push_back(target);
@@ -302,10 +302,7 @@ class Run {
 
   template <typename F>
   void counted(const F& kernel, const std::vector<Step>& steps, const char* what) {
-    counter().seen.clear();
-    counter().counting = true;
-    kernel();
-    counter().counting = false;
+    const Allocations made = allocations_at(run_.place, kernel);
     if (run_.device != DeviceKind::cpu && run_.kernels == KernelSource::libtorch) return;
     std::vector<std::string> listed;
     std::vector<std::int64_t> bytes;
@@ -315,7 +312,12 @@ class Run {
     }
     INFO(what);
     CHECK(temporaries_.names == listed);
-    CHECK(counter().seen == bytes);
+    if (run_.place.is_cpu()) {
+      CHECK(made.on_cpu == bytes);
+    } else if (case_.kind != OpKind::linear_cross_entropy) {  // a GPU's products have workspaces of their own
+      CHECK(made.on_gpu == static_cast<std::int64_t>(bytes.size()));
+      CHECK(made.bytes_on_gpu == std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0}));
+    }
   }
 
   const OpCase& case_;
@@ -329,7 +331,7 @@ class Run {
   StepFacts facts_;
   ListedTemporaries temporaries_;
   std::vector<OpContext> contexts_;
-  std::vector<at::Tensor> inputs_, outputs_, parameters_;
+  std::vector<at::Tensor> inputs_, outputs_, parameters_, rope_cos_, rope_sin_;
   at::Tensor truth_output_, output_gradient_;
   std::vector<Expected> expected_inputs_, expected_parameters_;
   std::vector<std::string> differences_;
@@ -338,7 +340,6 @@ class Run {
 }  // namespace
 
 OpResult run_op(const OpCase& op, const OpRun& run) {
-  counter();
   Run one(op, run);
   one.forward();
   OpResult result{.output = one.output(), .others = one.others(), .gradients = {}, .differences = {}};
@@ -385,14 +386,6 @@ void check_op_in_all_ways(const OpCase& op, bool cuda, Attention attention) {
     run = {.precision = "bf16-mixed", .unwanted = tensor, .tolerance = 1.5e-2, .attention = attention};
     check_op(op, run);
   }
-}
-
-std::vector<std::int64_t> allocations_of(const std::function<void()>& f) {
-  counter().seen.clear();
-  counter().counting = true;
-  f();
-  counter().counting = false;
-  return counter().seen;
 }
 
 }  // namespace vramfit::testing

@@ -48,6 +48,8 @@ struct OpRun {
   Attention attention = Attention::automatic;
   bool deterministic = false;
   KernelSource kernels = KernelSource::libtorch;
+  at::Device place = at::kCPU;  // of tensors; DeviceKind::cuda's functions run on CPUs, too
+  int multiprocessors = 0;      // of the device
 };
 
 struct OpResult {
@@ -67,8 +69,5 @@ std::vector<at::Tensor> check_op(const OpCase& op, const OpRun& run);
 /// check_op over fp32, bf16-mixed, bf16-pure and fp16-mixed, all gradient modes, both devices' kernels (`cuda`: those
 /// that run on CPU tensors), each gradient left out once.
 void check_op_in_all_ways(const OpCase& op, bool cuda = true, Attention attention = Attention::automatic);
-
-/// Bytes of every CPU tensor that LibTorch makes while f runs, in order.
-std::vector<std::int64_t> allocations_of(const std::function<void()>& f);
 
 }  // namespace vramfit::testing

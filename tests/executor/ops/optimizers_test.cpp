@@ -13,7 +13,8 @@
 #include "job/optimizers/optimizers.h"
 #include "program/optimizers/block_states.h"
 #include "program/optimizers/optimizers.h"
-#include "tests/executor/ops/op_check_torch.h"
+#include "tests/executor/ops/allocations_torch.h"
+#include "tests/executor/ops/random_tensors_torch.h"
 
 namespace vramfit::testing {
 

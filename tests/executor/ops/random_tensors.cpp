@@ -27,4 +27,10 @@ at::Tensor random_like(const at::Tensor& truth, std::uint64_t seed) {
   return random_tensor(truth.sizes().vec(), seed) * (mean_square > 0 ? std::sqrt(mean_square) : 1.0);
 }
 
+at::Tensor on_device(const at::Tensor& tensor, at::Device device) {
+  if (!tensor.defined() || tensor.device() == device) return tensor;
+  const at::Tensor all = at::empty({0}, tensor.options()).set_(tensor.storage());
+  return all.to(device).as_strided(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+}
+
 }  // namespace vramfit::testing

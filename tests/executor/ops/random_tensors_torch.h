@@ -16,4 +16,8 @@ at::Tensor random_ids(std::int64_t count, std::int64_t high, std::uint64_t seed)
 /// where it is 0.
 at::Tensor random_like(const at::Tensor& truth, std::uint64_t seed);
 
+/// The tensor on a device, as far from the beginning of its storage as it is, with what else is there; where it is
+/// already, itself.
+at::Tensor on_device(const at::Tensor& tensor, at::Device device);
+
 }  // namespace vramfit::testing
