@@ -201,6 +201,17 @@ void time_dequantization(const char* format) {
       [&] { dequantize_by_kernel(matrix, stored, into); }, [&] { dequantize_by_calls(matrix, stored, into, scratch); });
 }
 
+/// What memory gives: both columns are LibTorch's.
+void time_copy() {
+  for (const std::int64_t elements : {kTokensOfBatch * kHidden, kTokensOfBatch * kInner * 4}) {
+    const at::Tensor from = at::randn({elements}, on_card(at::kBFloat16));
+    at::Tensor to = at::empty_like(from);
+    const auto copy = [&] { to.copy_(from); };
+    time({"copy", fmt::format("{} elements in bf16", elements), 2 * static_cast<std::int64_t>(from.nbytes())}, copy,
+         copy);
+  }
+}
+
 void time_scaled_numbers() {
   const at::Tensor numbers = at::randn({kElements}, on_card(at::kFloat)), scale = at::ones({1}, on_card(at::kFloat));
   const at::Tensor halves = at::empty({kElements}, on_card(at::kHalf)),
@@ -293,6 +304,7 @@ void time_update(const std::string& optimizer, at::ScalarType state, const std::
 void time_all() {
   const Device card = device();
   fmt::print("{{\"gpu\": \"{}\", \"multiprocessors\": {}}}\n", card.name, card.sm_count);
+  time_copy();
   time_update("adamw-8bit", at::kBFloat16, "states of 8 bits");
   time_update("adamw-4bit", at::kBFloat16, "states of 4 bits");
   time_update("adamw-fp8", at::kBFloat16, "states in FP8 and fp16");

@@ -198,7 +198,7 @@ class Run {
     const at::Tensor output = case_.truth(inputs, parameters);
     truth_output_ = output.detach();
     const bool is_loss = case_.kind == OpKind::cross_entropy || case_.kind == OpKind::linear_cross_entropy;
-    if (!is_loss) output_gradient_ = random_tensor(output.sizes().vec(), 99).to(compute_);
+    if (!is_loss) output_gradient_ = output_gradient_of(case_).to(compute_);
     output.backward(is_loss ? at::ones_like(output) : output_gradient_.to(at::kDouble));
     for (const at::Tensor& input : inputs) {
       expected_inputs_.push_back({.truth = is_ids(input) ? at::Tensor() : input.grad()});
@@ -338,6 +338,8 @@ class Run {
 };
 
 }  // namespace
+
+at::Tensor output_gradient_of(const OpCase& op) { return random_tensor(op.outputs[0].sizes, 99); }
 
 OpResult run_op(const OpCase& op, const OpRun& run) {
   Run one(op, run);

@@ -35,6 +35,9 @@ struct OpCase {
       cancelled{};
 };
 
+/// What backward is given, in fp32, where the op is no loss.
+at::Tensor output_gradient_of(const OpCase& op);
+
 /// How gradients of inputs and parameters come to be.
 enum class GradientMode { fresh, taken, add };
 
