@@ -1,5 +1,6 @@
 #include "base/address_space.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/mix_bits.h"
@@ -8,10 +9,21 @@ namespace vramfit {
 
 namespace {
 constexpr int kDraws = 64;  // before the lowest gap is taken instead: reached only when the range is nearly full
-}
+
+// What an H200 showed with driver 580.
+constexpr std::int64_t kRangePages = (std::int64_t{32} << 20) / kDriverPageBytes;
+// Of a context's own range, 428 MiB are free for blocks; two handles of cuBLAS, that of the forward pass and that of
+// the backward pass, take two blocks of 32 MiB each.
+constexpr std::int64_t kContextPages = (std::int64_t{428 - 4 * 32} << 20) / kDriverPageBytes;
+}  // namespace
 
 AddressSpace::AddressSpace(AddressOrder order, std::uint64_t seed, std::int64_t pages)
-    : order_(order), state_(seed), pages_(pages), gaps_{{0, pages}} {}
+    : order_(order), state_(seed), pages_(pages), gaps_{{0, pages}} {
+  if (order_ != AddressOrder::driver) return;
+  const std::int64_t free = std::min(pages, kContextPages);
+  gaps_ = {{pages - free, free}};
+  state_ = static_cast<std::uint64_t>(pages - free);
+}
 
 std::uint64_t AddressSpace::draw() { return mix_bits(state_ += 0x9E3779B97F4A7C15ULL); }
 
@@ -36,19 +48,17 @@ std::optional<std::int64_t> AddressSpace::take_shuffled(std::int64_t count) {
   return std::nullopt;
 }
 
-std::optional<std::int64_t> AddressSpace::take(std::int64_t count) {
-  if (order_ == AddressOrder::shuffled) {
-    if (const auto drawn = take_shuffled(count)) return drawn;
+std::optional<std::int64_t> AddressSpace::take_highest(std::int64_t count) {
+  for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) {
+    if (gap->second < count) continue;
+    const std::int64_t first = gap->first + gap->second - count;
+    carve(std::prev(gap.base()), first, count);
+    return first;
   }
-  if (order_ == AddressOrder::descending) {
-    for (auto gap = gaps_.rbegin(); gap != gaps_.rend(); ++gap) {
-      if (gap->second < count) continue;
-      const std::int64_t first = gap->first + gap->second - count;
-      carve(std::prev(gap.base()), first, count);
-      return first;
-    }
-    return std::nullopt;
-  }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> AddressSpace::take_lowest(std::int64_t count) {
   for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
     if (gap->second < count) continue;
     const std::int64_t first = gap->first;
@@ -56,6 +66,26 @@ std::optional<std::int64_t> AddressSpace::take(std::int64_t count) {
     return first;
   }
   return std::nullopt;
+}
+
+/// Room for a block below all ranges; false if there is none.
+bool AddressSpace::reserve_range(std::int64_t count) {
+  const auto lowest = static_cast<std::int64_t>(state_);
+  if (lowest < count) return false;
+  const std::int64_t size = std::min(lowest, (count + kRangePages - 1) / kRangePages * kRangePages);
+  state_ -= static_cast<std::uint64_t>(size);
+  give_back(lowest - size, size);
+  return true;
+}
+
+std::optional<std::int64_t> AddressSpace::take(std::int64_t count) {
+  if (order_ == AddressOrder::shuffled) {
+    if (const auto drawn = take_shuffled(count)) return drawn;
+  }
+  if (order_ == AddressOrder::descending) return take_highest(count);
+  const auto first = take_lowest(count);
+  if (first || order_ != AddressOrder::driver || !reserve_range(count)) return first;
+  return take_lowest(count);
 }
 
 void AddressSpace::give_back(std::int64_t first, std::int64_t count) {

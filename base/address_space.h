@@ -1,6 +1,6 @@
 // Where a card's driver places blocks. The phantom device hands addresses out by this rule, and a replay of the
 // allocator asks the same one: with the native allocator best fit breaks ties by address, so the order in which
-// addresses come changes the outcome.
+// addresses come changes the outcome. docs/allocator.md says how well each order agrees with a real card.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace vramfit {
 
-enum class AddressOrder { ascending, descending, shuffled };
+enum class AddressOrder { ascending, descending, shuffled, driver };
 
 /// The pages into which a card's address range and memory are divided: cudaMalloc's granularity.
 inline constexpr std::int64_t kDriverPageBytes = 2 << 20;
@@ -23,7 +23,9 @@ constexpr std::uint64_t address_seed(std::uint64_t seed, int card) {
 }
 
 /// Page numbers within one card's range. ascending: the lowest free place that fits; descending: the highest; shuffled:
-/// a free place drawn from the seed. Works in pages; the caller converts to bytes.
+/// a free place drawn from the seed; driver: as a real driver does when nothing else in the process takes addresses. It
+/// reserves ranges of whole 32 MiB, each below the ones before, and a block takes the lowest gap in them that fits.
+/// Works in pages; the caller converts to bytes.
 class AddressSpace {
  public:
   AddressSpace(AddressOrder order, std::uint64_t seed, std::int64_t pages);
@@ -36,11 +38,14 @@ class AddressSpace {
 
  private:
   std::optional<std::int64_t> take_shuffled(std::int64_t count);
+  std::optional<std::int64_t> take_highest(std::int64_t count);
+  std::optional<std::int64_t> take_lowest(std::int64_t count);
+  bool reserve_range(std::int64_t count);
   void carve(std::map<std::int64_t, std::int64_t>::iterator gap, std::int64_t first, std::int64_t count);
   std::uint64_t draw();
 
   AddressOrder order_;
-  std::uint64_t state_;
+  std::uint64_t state_;  // of shuffled: of the draws; of driver: the lowest page that is reserved
   std::int64_t pages_;
   std::map<std::int64_t, std::int64_t> gaps_;  // first page -> length, neighbours merged
 };

@@ -59,7 +59,7 @@ void set_phantom_setting(PhantomSettings& settings, const std::string& key, cons
   static const std::map<std::string, Setter> kSetters{
       {"addresses",
        [](auto& s, auto& v) {
-         s.addresses = choice(v, {"ascending", "descending"}, "shuffled");
+         s.addresses = choice(v, {"ascending", "descending", "driver"}, "shuffled");
        }},
       {"completion", [](auto& s, auto& v) { s.completion = choice(v, {"immediate"}, "late"); }},
       {"real-bytes", [](auto& s, auto& v) { s.real_bytes = whole_number(v, 0, kMostRealBytes); }},

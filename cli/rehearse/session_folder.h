@@ -12,7 +12,7 @@ namespace vramfit {
 
 /// How the phantom behaves where real GPUs differ from run to run, or where exactness costs time.
 struct PhantomSettings {
-  std::string addresses = "ascending";   // ascending, descending, shuffled:SEED
+  std::string addresses = "ascending";   // ascending, descending, driver, shuffled:SEED
   std::string completion = "immediate";  // immediate, late:SEED
   std::int64_t real_bytes = 1 << 20;     // copies, fills and collectives up to this size move data
   std::string values = "computed";       // or "unknown": nothing that a kernel writes is known
@@ -25,7 +25,7 @@ struct PhantomSettings {
 
 /// What parse_phantom_settings knows, for the help.
 inline constexpr const char* kPhantomSettings =
-    "Settings of the simulation: addresses=ascending|descending|shuffled:SEED, completion=immediate|late:SEED, "
+    "Settings of the simulation: addresses=ascending|descending|driver|shuffled:SEED, completion=immediate|late:SEED, "
     "real-bytes=N, values=computed|unknown, routing=balanced|worst|drawn:SEED, selected=SHARE, integer-bytes=N, "
     "float-bytes=N, workspaces=zero|bound";
 

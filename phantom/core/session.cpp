@@ -29,9 +29,10 @@ std::uint64_t seed_of(std::string_view text) {
 
 void set(Settings& settings, const std::string& key, const std::string& value) {
   const std::string word = value.substr(0, value.find(':'));
-  if (key == "addresses" && (word == "ascending" || word == "descending" || word == "shuffled")) {
+  if (key == "addresses" && (word == "ascending" || word == "descending" || word == "shuffled" || word == "driver")) {
     settings.addresses = word == "ascending"    ? AddressOrder::ascending
                          : word == "descending" ? AddressOrder::descending
+                         : word == "driver"     ? AddressOrder::driver
                                                 : AddressOrder::shuffled;
     settings.address_seed = seed_of(value);
   } else if (key == "completion" && (word == "immediate" || word == "late")) {

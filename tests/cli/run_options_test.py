@@ -186,10 +186,10 @@ class RehearseOptions(Folder):
         self.assertNotEqual(self.rehearse("--timeout", "1", command=("sleep", "60")).returncode, 0)
         document = json.loads(self.rehearse("--json", "-o", self.path("own.json"), "--keep", self.path("kept")).stdout)
         self.assertEqual(json.loads(contents(self.path("own.json"))), document)
-        settings = {self.settings(text) for text in ("addresses=ascending", "addresses=descending", "addresses=shuffled:3", "completion=immediate",
+        settings = {self.settings(text) for text in ("addresses=ascending", "addresses=descending", "addresses=shuffled:3", "addresses=driver", "completion=immediate",
                                                      "completion=late:3", "real-bytes=9", "values=unknown", "routing=worst", "selected=0.5", "integer-bytes=9",
                                                      "float-bytes=9", "workspaces=bound")}
-        self.assertEqual(len(settings), 11)  # one of them is the default
+        self.assertEqual(len(settings), 12)  # one of them is the default
         # Of a command that uses no GPU there is none to write, which is said.
         for flag in ("--snapshot", "--trace"):
             self.assertIn(f"{flag}: no process left one", self.rehearse(flag, self.path("file")).stdout)

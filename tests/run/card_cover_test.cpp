@@ -106,6 +106,7 @@ std::string order_of(const Ledger& events, const RunRecord& record, const RankEs
   };
   const std::array orders{Order{"ascending", {AddressOrder::ascending, address_seed(0, 0)}},
                           Order{"descending", {AddressOrder::descending, address_seed(0, 0)}},
+                          Order{"driver", {AddressOrder::driver, address_seed(0, 0)}},
                           Order{"shuffled:1", {AddressOrder::shuffled, address_seed(1, 0)}},
                           Order{"shuffled:2", {AddressOrder::shuffled, address_seed(2, 0)}}};
   for (const Order& order : orders) {

@@ -22,6 +22,35 @@ TEST_CASE("ascending addresses rise, descending ones fall, and what was given ba
   }
 }
 
+TEST_CASE("a driver reserves whole 32 MiB, each below the last, and fills the lowest gap") {
+  CardMemory card({4000 * kPage}, std::nullopt, {AddressOrder::driver});
+  const std::int64_t own = *card.allocate(140 * kPage);  // of the 300 MiB that a context brings
+  const std::int64_t first = *card.allocate(16 * kPage), second = *card.allocate(10 * kPage);
+  CHECK(first == own - 16 * kPage);
+  CHECK(second == own + 140 * kPage);
+  const std::int64_t third = *card.allocate(10 * kPage), fourth = *card.allocate(501 * kPage);
+  CHECK(third == first - 16 * kPage);  // 6 pages above it are free
+  CHECK(fourth == third - 512 * kPage);
+  CHECK(*card.allocate(kPage) == fourth + 501 * kPage);
+  CHECK(*card.allocate(10 * kPage) == fourth + 502 * kPage);
+  CHECK(*card.allocate(6 * kPage) == third + 10 * kPage);
+  card.free(second, 10 * kPage);
+  CHECK(*card.allocate(8 * kPage) == second);
+}
+
+TEST_CASE("a driver's addresses suffice for a small card's memory, and end") {
+  CardMemory card({10 * kPage}, std::nullopt, {AddressOrder::driver});  // an address range of 88 pages
+  CHECK(card.allocate(10 * kPage));
+  AddressSpace space(AddressOrder::driver, 0, 180);
+  CHECK(space.take(150) == 30);
+  const std::uint64_t before = space.state();
+  CHECK(space.take(10) == 14);
+  CHECK(space.state() != before);
+  CHECK(space.take(14) == 0);
+  CHECK_FALSE(space.take(7));
+  CHECK(space.take(6) == 24);
+}
+
 TEST_CASE("addresses without memory lie apart from memory, and from each other") {
   CardMemory card({80 * kPage}, std::nullopt, {});
   const std::int64_t first = card.reserve(90 * kPage), second = card.reserve(90 * kPage);
