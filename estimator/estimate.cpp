@@ -287,7 +287,8 @@ Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& clust
   const std::int64_t of_shards = job.runtime == Runtime::deepspeed ? 2 : 1;
   const std::int64_t communicators = (job.mesh.shard > 1 ? of_shards : 0) + (job.mesh.replicate > 1 ? 1 : 0) +
                                      (slice_group_ranks(graph, job) > 0 ? 1 : 0);
-  return cluster.card.context + communicators * cluster.card.nccl;
+  const Bytes context = job.runtime == Runtime::vramfit ? cluster.card.context : cluster.card.pytorch_context;
+  return context + communicators * cluster.card.nccl;
 }
 
 Bytes upper_bound(const RankEstimate& rank, const Job& job, const Cluster& cluster) {

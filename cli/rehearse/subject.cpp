@@ -21,6 +21,7 @@ Cluster phantom_cluster(const RehearseFlags& flags) {
     throw InputError(
         fmt::format("--gpus {}: CPU ranks need no phantom; start CMD as it is, or play a GPU", cluster.text));
   }
+  cluster.card.context = cluster.card.pytorch_context;  // what is rehearsed are programs of PyTorch
   return cluster;
 }
 

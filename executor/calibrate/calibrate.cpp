@@ -15,6 +15,7 @@
 #include "executor/meter/phantom.h"
 #include "executor/place/rank_place.h"
 #include "executor/run/among_others.h"
+#include "executor/run/cpu_threads.h"
 #include "executor/sharding/meeting.h"
 #include "job/cluster/cluster.h"
 #include "job/fields/field_text.h"
@@ -71,7 +72,9 @@ void check_is_card(const Cluster& cluster, const Device& found) {
 Device open_device(const Cluster& cluster, const CalibrateFlags& flags, const RankPlace& place) {
   Device device = cluster.card.device;
   if (flags.threads > 0) device.threads = flags.threads;
-  at::set_num_threads(device.threads);
+  // Beside GPUs the CPU makes updates in host memory, with the threads of `vramfit run`.
+  const auto ranks = static_cast<int>(cluster.cards_per_node);
+  at::set_num_threads(cluster.is_cpu() ? device.threads : cpu_threads(flags.threads, ranks));
   if (cluster.is_cpu()) return device;
   device = open_cuda_device(place.local_rank, "expandable");
   check_is_card(cluster, device);

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
-#include <thread>
 
 #include "base/error.h"
 #include "base/files/file.h"
@@ -20,6 +19,7 @@
 #include "executor/observe/run_observers.h"
 #include "executor/run/agreement.h"
 #include "executor/run/among_others.h"
+#include "executor/run/cpu_threads.h"
 #include "executor/run/machine_support.h"
 #include "executor/run/out_of_memory.h"
 #include "executor/run/run_checkpoints.h"
@@ -80,11 +80,7 @@ DeviceKind device_kind(const RunOptions& options, const PlanFile& plan) {
 }
 
 int set_threads(const RunOptions& options, const PlanFile& plan) {
-  const auto cores = static_cast<int>(std::thread::hardware_concurrency());
-  const auto ranks = static_cast<int>(plan.cluster.cards_per_node);
-  const bool chosen = std::getenv("OMP_NUM_THREADS") != nullptr;  // NOLINT(concurrency-mt-unsafe): read only
-  const int share = chosen ? at::get_num_threads() : std::max(1, cores / std::max(1, ranks));
-  const int threads = options.threads > 0 ? options.threads : share;
+  const int threads = cpu_threads(options.threads, static_cast<int>(plan.cluster.cards_per_node));
   at::set_num_threads(threads);
   return threads;
 }

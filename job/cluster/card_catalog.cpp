@@ -44,9 +44,14 @@ int compute_capability(const std::string& text, const std::string& where) {
   return 10 * std::stoi(text.substr(0, point)) + (text[point + 1] - '0');
 }
 
+/// Figures that few cards have.
+bool has_figure(const JsonValue& json, std::string_view key) {
+  return std::ranges::find(json.keys, key) != json.keys.end();
+}
+
 /// The NICs usual for one card, with what the document says of their origin; left out where none are usual.
 void read_network(const JsonValue& json, const JsonValue& origins, Card& card) {
-  if (std::ranges::find(json.keys, "network_gbps") == json.keys.end()) return;
+  if (!has_figure(json, "network_gbps")) return;
   card.network_bandwidth = figure(json, "network_gbps", origins, card.name) * 1e9 / 8;
   const std::string& origin = member(json, "network_gbps", JsonValue::Kind::array, card.name).items[1].text;
   card.network_origin = member(origins, origin, JsonValue::Kind::text, "origins").text;
@@ -78,6 +83,7 @@ Card read_card(const JsonValue& json, const JsonValue& origins) {
   card.pcie_bandwidth = number("pcie_gbs") * 1e9;
   read_network(json, origins, card);
   card.context = bytes("context_mib", kMiB);
+  card.pytorch_context = has_figure(json, "context_pytorch_mib") ? bytes("context_pytorch_mib", kMiB) : card.context;
   card.nccl = bytes("nccl_mib", kMiB);
   card.bf16 = member(json, "bf16", Kind::boolean, card.name).boolean;
   return card;

@@ -24,6 +24,7 @@ struct Card {
   double network_bandwidth = 0;  // bytes per second per direction of the NICs usual for one card; 0: none is usual
   std::string network_origin;    // of that figure
   Bytes context;                 // CUDA context and loaded kernels, outside the allocator
+  Bytes pytorch_context;         // the same under PyTorch's runtimes
   Bytes nccl;                    // one NCCL communicator, outside the allocator
   bool bf16 = true;
 };

@@ -63,6 +63,7 @@ void write_card(JsonWriter& writer, const Card& card) {
   writer.member("bf16_flops", card.bf16_flops).member("fp32_flops", card.fp32_flops);
   writer.member("memory_bandwidth", card.memory_bandwidth).member("link_bandwidth", card.link_bandwidth);
   writer.member("pcie_bandwidth", card.pcie_bandwidth).member("context_bytes", card.context);
+  if (card.pytorch_context != card.context) writer.member("pytorch_context_bytes", card.pytorch_context);
   writer.member("nccl_bytes", card.nccl).member("bf16", card.bf16);
   writer.end_object();
 }
@@ -87,6 +88,9 @@ Card read_card(JsonObject object) {
   card.link_bandwidth = object.real("link_bandwidth", 0, kMostRate);
   card.pcie_bandwidth = object.real("pcie_bandwidth", 0, kMostRate);
   card.context = {object.integer("context_bytes", 0, kMostCardBytes)};
+  card.pytorch_context = object.has("pytorch_context_bytes")
+                             ? Bytes{object.integer("pytorch_context_bytes", 0, kMostCardBytes)}
+                             : card.context;
   card.nccl = {object.integer("nccl_bytes", 0, kMostCardBytes)};
   card.bf16 = object.boolean("bf16");
   object.finish();

@@ -157,6 +157,7 @@ TEST_CASE("more communicators lie outside the allocator as the mesh gets axes") 
   };
   const Card& card = parse_cluster("H100-80GB").card;
   CHECK(outside("1xH100-80GB", "full-shard") == card.context);
+  CHECK(outside("1xH200-141GB", "full-shard") == 687 * kMiB);
   CHECK(outside("8xH100-80GB", "full-shard") == card.context + card.nccl);
   CHECK(outside("2x8xH100-80GB", "hybrid-shard") == card.context + card.nccl + card.nccl);
 }
