@@ -164,11 +164,11 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (const std::string note = fp8_note(graph, e.job); !note.empty()) e.assumptions.push_back(note);
   if (const std::string arena = arena_text(e); !arena.empty()) e.assumptions.push_back(arena);
   if (e.cluster.is_cpu()) return;
-  e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, not measured on such a card)",
-                                      format_gib(e.ranks.front().breakdown.outside_allocator)));
+  e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, {})",
+                                      format_gib(e.ranks.front().breakdown.outside_allocator),
+                                      e.cluster.card.outside_origin));
   if (e.job.sends_fp8_gradients) {
-    e.assumptions.emplace_back(
-        "without what NCCL allocates when ranks first exchange FP8 gradients (no GPU has run that)");
+    e.assumptions.emplace_back("without what NCCL allocates when ranks first exchange FP8 gradients (not measured)");
   }
   if (e.cluster.confidence.is_asked() && !e.ranks.front().reserved_grows) {
     e.margins = margins_of(e.job, e.cluster.confidence);

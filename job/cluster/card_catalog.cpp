@@ -49,6 +49,11 @@ bool has_figure(const JsonValue& json, std::string_view key) {
   return std::ranges::find(json.keys, key) != json.keys.end();
 }
 
+/// Whether what a process takes outside the allocator was measured: the context, as one card has no communicators.
+bool is_context_measured(const JsonValue& json, const std::string& name) {
+  return member(json, "context_mib", JsonValue::Kind::array, name).items[1].text == "measured";
+}
+
 /// The NICs usual for one card, with what the document says of their origin; left out where none are usual.
 void read_network(const JsonValue& json, const JsonValue& origins, Card& card) {
   if (!has_figure(json, "network_gbps")) return;
@@ -85,6 +90,7 @@ Card read_card(const JsonValue& json, const JsonValue& origins) {
   card.context = bytes("context_mib", kMiB);
   card.pytorch_context = has_figure(json, "context_pytorch_mib") ? bytes("context_pytorch_mib", kMiB) : card.context;
   card.nccl = bytes("nccl_mib", kMiB);
+  if (is_context_measured(json, card.name)) card.outside_origin = "the context as measured on such a card";
   card.bf16 = member(json, "bf16", Kind::boolean, card.name).boolean;
   return card;
 }

@@ -26,6 +26,7 @@ struct Card {
   Bytes context;                 // CUDA context and loaded kernels, outside the allocator
   Bytes pytorch_context;         // the same under PyTorch's runtimes
   Bytes nccl;                    // one NCCL communicator, outside the allocator
+  std::string outside_origin = "not measured on such a card";  // of the last three, in words; not kept in files
   bool bf16 = true;
 };
 
