@@ -26,7 +26,22 @@ constexpr std::array kArchitectures{
     Architecture{121, 100 * kKiB, 99 * kKiB, 1536, 24, 24 * kMiB, 256, 2400000, 4266000},
 };
 
+struct CardCache {
+  std::string_view catalog_name;
+  std::int64_t bytes;
+};
+
+// As CUDA reports them on such a card.
+constexpr std::array kCaches{CardCache{"H200-141GB", 60 * kMiB}};
+
 }  // namespace
+
+std::int64_t l2_bytes(std::string_view catalog_name, const Architecture& architecture) {
+  for (const CardCache& card : kCaches) {
+    if (card.catalog_name == catalog_name) return card.bytes;
+  }
+  return architecture.l2_bytes;
+}
 
 const Architecture& architecture_of(int major, int minor) {
   const int capability = 10 * major + minor;

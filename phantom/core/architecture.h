@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "phantom/core/visibility.h"
 
@@ -14,7 +15,7 @@ struct Architecture {
   int shared_memory_per_block_optin = 0;
   int max_threads_per_sm = 0;
   int max_blocks_per_sm = 0;
-  std::int64_t l2_bytes = 0;  // of the largest card of this capability
+  std::int64_t l2_bytes = 0;  // of the largest card of this capability, but for those with one of their own
   int memory_bus_bits = 0;
   int clock_khz = 0, memory_clock_khz = 0;
 };
@@ -28,5 +29,7 @@ inline constexpr int kReservedSharedPerBlock = 1 << 10;
 
 /// The row of this capability, or of the nearest lower one.
 PHANTOM_CORE const Architecture& architecture_of(int major, int minor);
+/// L2 of a card of the catalog; that of its capability's largest card where its own is not known.
+PHANTOM_CORE std::int64_t l2_bytes(std::string_view catalog_name, const Architecture& architecture);
 
 }  // namespace vramfit::phantom

@@ -131,7 +131,7 @@ std::optional<int> device_attribute(int attribute, int card) {
     case 37:
       return architecture.memory_bus_bits;
     case 38:
-      return static_cast<int>(architecture.l2_bytes);
+      return static_cast<int>(l2_bytes(facts.catalog_name, architecture));
     case 39:
       return architecture.max_threads_per_sm;
     case 75:

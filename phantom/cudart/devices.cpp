@@ -56,7 +56,7 @@ void set_limits(cudaDeviceProp* p) {
   p->major = facts.major;
   p->minor = facts.minor;
   p->multiProcessorCount = facts.sm_count;
-  p->l2CacheSize = static_cast<int>(a.l2_bytes);
+  p->l2CacheSize = static_cast<int>(phantom::l2_bytes(facts.catalog_name, a));
   p->memoryBusWidth = a.memory_bus_bits;
 }
 

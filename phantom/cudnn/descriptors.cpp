@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "phantom/cudnn/attention.h"
 #include "phantom/cudnn/tensors.h"
 #include "phantom/cudnn/workspaces.h"
 #include "phantom/generate/generated.h"
@@ -39,11 +40,6 @@ Attribute only_configuration(const Attribute* graph) {
   return descriptor_attribute(std::move(configuration));
 }
 
-const Descriptor* inner(const Descriptor* outer, int name) {
-  const Attribute* attribute = outer == nullptr ? nullptr : outer->find(name);
-  return attribute == nullptr || attribute->descriptors.empty() ? nullptr : attribute->descriptors.front().get();
-}
-
 struct ConvolutionNames {
   cudnnBackendDescriptorType_t operation;
   int x, w, y;
@@ -58,6 +54,37 @@ constexpr std::array kConvolutions{
     ConvolutionNames{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
                      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY}};
+
+// Of an operation that is a convolution; -1 of another.
+std::int64_t bound_of(const Descriptor& operation) {
+  const auto* names = std::find_if(kConvolutions.begin(), kConvolutions.end(),
+                                   [&](const auto& each) { return each.operation == operation.type; });
+  if (names == kConvolutions.end()) return -1;
+  const Descriptor* x = inner(&operation, names->x);
+  return convolution_bound({.x = sizes_of_tensor(x),
+                            .w = sizes_of_tensor(inner(&operation, names->w)),
+                            .y = sizes_of_tensor(inner(&operation, names->y)),
+                            .element_bytes = element_bytes_of_tensor(x)});
+}
+
+// A convolution's engine takes what its algorithm needs, which is not published.
+std::int64_t workspace_bytes(const Descriptor* configuration) {
+  const Descriptor* engine = inner(configuration, CUDNN_ATTR_ENGINECFG_ENGINE);
+  const Descriptor* graph = inner(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
+  const Attribute* operations = graph == nullptr ? nullptr : graph->find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+  if (operations == nullptr) return 0;
+  if (is_attention(operations->descriptors)) return attention_workspace(operations->descriptors);
+  std::int64_t bound = -1;
+  for (const auto& operation : operations->descriptors) bound = std::max(bound, bound_of(*operation));
+  return bound < 0 ? 0 : generated::workspace("cuDNN convolution", bound);
+}
+
+}  // namespace
+
+const Descriptor* inner(const Descriptor* outer, int name) {
+  const Attribute* attribute = outer == nullptr ? nullptr : outer->find(name);
+  return attribute == nullptr || attribute->descriptors.empty() ? nullptr : attribute->descriptors.front().get();
+}
 
 std::vector<std::int64_t> sizes_of_tensor(const Descriptor* tensor) {
   const Attribute* sizes = tensor == nullptr ? nullptr : tensor->find(CUDNN_ATTR_TENSOR_DIMENSIONS);
@@ -74,33 +101,6 @@ std::int64_t element_bytes_of_tensor(const Descriptor* tensor) {
     std::memcpy(&value, type->elements.data(), sizeof value);
   return static_cast<std::int64_t>(data_bytes(static_cast<cudnnDataType_t>(value)));
 }
-
-// Of an operation that is a convolution; -1 of another.
-std::int64_t bound_of(const Descriptor& operation) {
-  const auto* names = std::find_if(kConvolutions.begin(), kConvolutions.end(),
-                                   [&](const auto& each) { return each.operation == operation.type; });
-  if (names == kConvolutions.end()) return -1;
-  const Descriptor* x = inner(&operation, names->x);
-  return convolution_bound({.x = sizes_of_tensor(x),
-                            .w = sizes_of_tensor(inner(&operation, names->w)),
-                            .y = sizes_of_tensor(inner(&operation, names->y)),
-                            .element_bytes = element_bytes_of_tensor(x)});
-}
-
-// Attention's engine works in shared memory; what its backward needs besides (sums of softmax, dQ in fp32)
-// cudnn-frontend, which is real, adds on its own. A convolution's engine takes what its algorithm needs, which is not
-// published.
-std::int64_t workspace_bytes(const Descriptor* configuration) {
-  const Descriptor* engine = inner(configuration, CUDNN_ATTR_ENGINECFG_ENGINE);
-  const Descriptor* graph = inner(engine, CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
-  const Attribute* operations = graph == nullptr ? nullptr : graph->find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-  if (operations == nullptr) return 0;
-  std::int64_t bound = -1;
-  for (const auto& operation : operations->descriptors) bound = std::max(bound, bound_of(*operation));
-  return bound < 0 ? 0 : generated::workspace("cuDNN convolution", bound);
-}
-
-}  // namespace
 
 const Attribute* Descriptor::find(int name) const {
   const auto found = attributes.find(name);

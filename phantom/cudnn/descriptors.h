@@ -4,6 +4,7 @@
 #include <cudnn.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
@@ -26,6 +27,12 @@ struct Descriptor {
   /// Null if it was never set.
   const Attribute* find(int name) const;
 };
+
+/// The first descriptor that an attribute holds. Null if there is none.
+const Descriptor* inner(const Descriptor* outer, int name);
+/// Of a tensor's descriptor.
+std::vector<std::int64_t> sizes_of_tensor(const Descriptor* tensor);
+std::int64_t element_bytes_of_tensor(const Descriptor* tensor);
 
 /// Bytes of an element in the arrays that the interface takes.
 std::size_t element_bytes(cudnnBackendAttributeType_t type);

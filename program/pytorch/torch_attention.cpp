@@ -11,6 +11,7 @@ namespace vramfit::eager {
 namespace {
 
 constexpr double kForwardProducts = 2, kBackwardProducts = 5;  // of attention
+constexpr std::int64_t kOfCudnnEngine = 256;                   // bytes, as cuDNN 9.19 asks for on an H200
 
 }  // namespace
 
@@ -123,12 +124,14 @@ std::vector<Tensor> Torch::cudnn_forward(const AttentionShape& s, Dtype dtype, A
   outputs.push_back(value(s.has_backward ? rows : 0, Dtype::f32, "attention lse"));
   outputs.push_back(std::move(seed));
   outputs.push_back(std::move(offset));
+  const Tensor workspace = temporary(kOfCudnnEngine, Dtype::u8, "cuDNN workspace");
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
   run_attention("aten::_cudnn_attention_forward", s, dtype, inputs, kForwardProducts);
   return outputs;
 }
 
-/// cudnn-frontend's workspace holds dQ in fp32 and the sum of each row of dO times O.
+/// cudnn-frontend's workspace holds dQ in fp32 and the sum of each row of dO times O, and cuDNN's engine keeps dK and
+/// dV of all heads there before those that share keys and values are summed.
 std::vector<Tensor> Torch::cudnn_backward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
   const std::int64_t rows = checked_mul(checked_mul(s.batch, s.heads), s.sequence);
   const std::int64_t n = checked_mul(rows, s.head_dim);
@@ -136,7 +139,10 @@ std::vector<Tensor> Torch::cudnn_backward(const AttentionShape& s, Dtype dtype, 
   std::vector<Tensor> gradients;
   gradients.push_back(value(n, dtype, "dq"));
   for (const char* name : {"dk", "dv"}) gradients.push_back(value(keys, dtype, name));
-  const Tensor workspace = temporary(checked_add(n, rows), Dtype::f32, "cuDNN workspace");
+  const std::int64_t of_frontend = checked_mul(checked_add(n, rows), dtype_bytes(Dtype::f32).n);
+  const std::int64_t of_heads = keys == n ? 0 : checked_mul(n, 2 * dtype_bytes(dtype).n);
+  const Tensor workspace =
+      temporary(checked_add(checked_add(of_frontend, of_heads), kOfCudnnEngine), Dtype::u8, "cuDNN workspace");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
   run_attention("aten::_cudnn_attention_backward", s, dtype, inputs, kBackwardProducts);
   return gradients;
