@@ -1,7 +1,9 @@
 // Computes small results of torch's operators on phantom GPUs (docs/values.md). Loaded by vramfit_rehearsal/values.py
 // into programs that use torch; made for the version of torch that it is compiled with.
+#include <c10/core/TensorImpl.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -49,4 +51,19 @@ VRAMFIT_VALUES std::int32_t vramfit_values_install(vramfit::values::OnRead on_re
     if (facts) values::observe(dispatcher, name, std::move(*facts));
   }
   return static_cast<std::int32_t>(values::handles().size());
+}
+
+/// Where a tensor's memory begins, and its bytes; null if it has none of its own. `tensor` is its _cdata in Python,
+/// where untyped_storage() would make an object that lives as long as the memory: autograd then no longer takes the
+/// memory to be its own, and sums gradients elsewhere.
+VRAMFIT_VALUES const void* vramfit_values_memory(const c10::TensorImpl* tensor, std::int64_t* bytes) {
+  *bytes = 0;
+  if (!tensor->has_storage()) return nullptr;
+  try {
+    const c10::Storage& storage = tensor->unsafe_storage();
+    *bytes = static_cast<std::int64_t>(storage.nbytes());
+    return storage.data();
+  } catch (const std::exception&) {  // of tensors without numbers, such as fake ones
+    return nullptr;
+  }
 }

@@ -120,8 +120,9 @@ def events():
 
 
 def triton():
-    """What a kernel of Triton doesn't write stays known, though it lies beside what it does."""
+    """What a kernel of Triton doesn't write stays known, though it lies beside what it does. What it writes to stays autograd's own, which sums there."""
     printed, report = rehearse([os.path.join(FOLDER, "triton_kernel.py")])
+    assert "gradients 2\n" in printed, printed
     assert re.findall("^sizes (.*)", printed, re.M) == ["128 128 128"] * 2, printed
     assert report["values"]["certain"], report["values"]
 

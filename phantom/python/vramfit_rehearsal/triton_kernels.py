@@ -7,6 +7,8 @@ import ctypes
 import os
 import re
 
+from vramfit_rehearsal import values
+
 NAME = re.compile(r"%[\w#-]+")
 FUNCTION = re.compile(r"tt\.func public @[\w.]+\((.*?)\) attributes", re.S)
 # Pointers made of pointers. What else gets one, except a load, may write there: a store, a loop, a call.
@@ -32,8 +34,8 @@ def install(jit):
             if core.vramfit_operation_end():
                 arguments = {**dict(zip(self.arg_names, args)), **kwargs}
                 for tensor in written_tensors(arguments, written_by(kernel)):
-                    storage = tensor.untyped_storage()
-                    core.vramfit_value_written_by(storage.data_ptr(), storage.nbytes(), name_of(self).encode())
+                    if memory := values.memory_of(tensor):
+                        core.vramfit_value_written_by(ctypes.c_void_p(memory[0]), memory[1], name_of(self).encode())
         return kernel
 
     jit.JITFunction.run = run

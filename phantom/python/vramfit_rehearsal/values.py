@@ -32,11 +32,25 @@ def start(torch, note):
     if library is None:
         note(f"values are not computed, so what kernels would have written reads as zero: {why_not}")
         return
+    library.vramfit_values_memory.restype = ctypes.c_void_p
     report = reporter(core)
     keep.append(report)
     number = LAYER_OF(layers.Layers(torch).number)
     keep.append(number)
     library.vramfit_values_install(report, number)
+    loaded.append(library)
+
+
+loaded = []  # one, if values are computed
+
+
+def memory_of(tensor):
+    """(where it begins, bytes), None if the tensor has none of its own or values are not computed."""
+    if not loaded:
+        return None
+    size = ctypes.c_int64()
+    address = loaded[0].vramfit_values_memory(ctypes.c_void_p(tensor._cdata), ctypes.byref(size))
+    return (address, size.value) if address else None
 
 
 keep = []  # what C calls must not be collected
