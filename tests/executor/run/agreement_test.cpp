@@ -148,8 +148,9 @@ std::vector<std::pair<std::string, std::string>> facts_of(const Job& job) {
   const Graph graph = build_graph(spec, loss_options(job));
   const RunOptions options;
   const RankPlace place;
-  const PlanFile plan{
-      .spec = spec, .job = job, .cluster = {}, .fixed = {}, .capacity = {}, .fingerprint = {}, .predicted_ranks = {}};
+  PlanFile plan;
+  plan.spec = spec;
+  plan.job = job;
   std::vector<std::pair<std::string, std::string>> facts;
   spawn_ranks(1, 1, [&](ProcessGroups& groups) {
     facts = run_facts({.options = options, .plan = plan, .place = place, .groups = groups}, graph,
