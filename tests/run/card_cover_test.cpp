@@ -92,10 +92,11 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 
-/// Rounding of the dtype that is computed in, over three steps.
+/// Rounding of the dtype that is computed in, over three steps: a few times what an H200 showed, and less than these
+/// models' losses move, about 1e-3.
 double tolerance_of(const std::string& precision) {
   if (precision == "fp32") return 1e-5;
-  return precision == "fp8" ? 3e-2 : 1e-2;
+  return precision == "fp8" ? 2e-3 : 5e-4;
 }
 
 /// The one of a card's address orders with which the replay ends as the card did; "" if none does.

@@ -26,9 +26,9 @@ JOBS = """
 2 llama --sharding full-shard --precision bf16-mixed --micro-batch 2 --offload params
 2 llama --sharding full-shard --precision bf16-mixed --method qlora --lora-rank 4 --micro-batch 2 --checkpointing full
 """
-# Of losses, relative: rounding of the dtype that is computed in, over these steps (tests/run/card_cover_test.cpp).
-TOLERANCES = {"fp32": 1e-5, "fp8": 3e-2}
-USUAL_TOLERANCE = 1e-2
+# Of losses, relative: rounding of the dtype that is computed in, a few times what an H200 showed. These models' losses move by about 1e-3.
+TOLERANCES = {"fp32": 1e-6, "fp8": 5e-4}
+USUAL_TOLERANCE = 1e-4
 
 
 def vramfit(*arguments):
@@ -64,8 +64,12 @@ def contents(path):
         return file.read()
 
 
-def losses(path):
-    return json.loads(contents(path))["loss"]
+def record(path):
+    return json.loads(contents(path))
+
+
+def peaks(path):
+    return {key: record(path)["ranks"][0][key] for key in ("peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes")}
 
 
 def check(job, card):
@@ -81,8 +85,9 @@ def check(job, card):
             of_card, of_phantom = (contents(f"{place}/{device}{rank}/rank{rank}.jsonl") for device in ("cuda", "phantom"))
             assert of_card.count("\n") > 100, "too few events to compare"
             assert of_card == of_phantom, f"rank {rank}'s events aren't those of a phantom GPU"
+        assert peaks(f"{place}/cuda0.json") == peaks(f"{place}/phantom0.json"), "rank 0's peaks aren't those of a phantom GPU"
         vramfit("run", model, *flags, "--gpus", f"{ranks}xcpu-6GiB", "--threads", "1", *output(place, "cpu", 0))
-        found, wanted = losses(f"{place}/cuda0.json"), losses(f"{place}/cpu0.json")
+        found, wanted = record(f"{place}/cuda0.json")["loss"], record(f"{place}/cpu0.json")["loss"]
     assert len(found) == len(wanted) == STEPS
     distance = max(abs(a - b) / abs(b) for a, b in zip(found, wanted))
     print(f"{distance:.1e}  {job}", flush=True)
