@@ -48,17 +48,20 @@ for name, text in CALLS.items():
         failed[name] = f"{type(problem).__name__}: {problem}".splitlines()[0]
 
 # What host code alone decides: the autograd thread's handle has a workspace of its own, and cuDNN's frontend asks for dQ in fp32 and
-# a number a row besides the gradients.
-torch.cuda.empty_cache()
-q, k, v = (torch.randn(2, 8, 512, 64, device=d, dtype=torch.bfloat16, requires_grad=True) for _ in range(3))
-with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-gradient = torch.ones_like(out)
-before = torch.cuda.memory_allocated()
-torch.cuda.reset_peak_memory_stats()
-out.backward(gradient)
-peak = torch.cuda.max_memory_allocated() - before
-print(json.dumps({"failed": failed, "cudnn_backward": peak, "torch": [int(n) for n in torch.__version__.split(".")[:2]],
+# a number a row besides the gradients, and with shared keys and values those of all heads.
+def requested_by_backward(kv_heads):
+    torch.cuda.empty_cache()
+    q, k, v = (torch.randn(2, heads, 512, 64, device=d, dtype=torch.bfloat16, requires_grad=True) for heads in (8, kv_heads, kv_heads))
+    with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=kv_heads < 8)
+    gradient = torch.ones_like(out)
+    requested = lambda moment: torch.cuda.memory_stats()[f"requested_bytes.all.{moment}"]
+    before = requested("current")
+    torch.cuda.reset_peak_memory_stats()
+    out.backward(gradient)
+    return requested("peak") - before
+
+print(json.dumps({"failed": failed, "cudnn_backward": [requested_by_backward(kv_heads) for kv_heads in (8, 2)], "torch": [int(n) for n in torch.__version__.split(".")[:2]],
                   "version": torch.__version__.split("+")[0], "compiled_for": torch._C._cuda_getArchFlags().split()}))
 """
 
@@ -134,10 +137,11 @@ def main():
     answer, record = run(f"CALLS = {CALLS!r}\n{PROGRAM}")
     problems += [f"{name}: {what}" for name, what in answer["failed"].items()]
 
-    element, rows = 2 * 8 * 512 * 64, 2 * 8 * 512
-    expected = 3 * 2 * element + 4 * element + 4 * rows  # dQ, dK, dV; dQ in fp32; a sum a row
-    if not expected <= answer["cudnn_backward"] <= expected + 8192:
-        problems.append(f"cuDNN attention's backward took {answer['cudnn_backward']} bytes, not {expected} and rounding")
+    elements, rows = 2 * 8 * 512 * 64, 2 * 8 * 512
+    workspace = 4 * elements + 4 * rows + 256  # dQ in fp32, a sum a row, the engine's own
+    expected = [3 * 2 * elements + workspace, (2 + 2 * 2 // 4) * elements + workspace + 2 * 2 * elements]  # dK and dV of all heads
+    if answer["cudnn_backward"] != expected:
+        problems.append(f"cuDNN attention's backward took {answer['cudnn_backward']} bytes, not {expected}")
 
     # Nobody knows these workspaces, and the record says so, with a bound where there is one.
     bounds = record["workspaces"]

@@ -25,7 +25,8 @@ def install(jit):
     launch = jit.JITFunction.run
 
     def run(self, *args, **kwargs):
-        if not core.vramfit_operation_begin(0):
+        # Without the library of values nothing says how large a tensor is, and core looks at the pointers.
+        if not values.loaded or not core.vramfit_operation_begin(0):
             return launch(self, *args, **kwargs)
         kernel = None
         try:

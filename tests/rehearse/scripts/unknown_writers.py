@@ -1,4 +1,5 @@
-"""Reads what nobody computes, in code that is not eager: a kernel in Triton, a CUDA graph, and with `compile` a compiled function."""
+"""Reads what nobody computes, in code that is not eager: a kernel in Triton, a CUDA graph, and with `compile` a compiled function. `bare`: as if
+the library that computes values could not be loaded."""
 import sys
 
 import torch
@@ -18,6 +19,9 @@ def total(x):
 
 def main():
     x, y = torch.ones(64, device="cuda"), torch.empty(64, device="cuda")
+    if "bare" in sys.argv:
+        from vramfit_rehearsal import values
+        values.loaded.clear()
     double_it[(1,)](x, y, 64, BLOCK=64)
     if y[0].item() > 0:  # Triton
         print("positive")
