@@ -37,7 +37,7 @@ std::string cards_json(const std::vector<Card>& cards) {
     writer.member("sm_count", card.device.sm_count).member("bf16", card.bf16).member("bf16_flops", card.bf16_flops);
     writer.member("fp32_flops", card.fp32_flops).member("memory_bandwidth", card.memory_bandwidth);
     writer.member("link_bandwidth", card.link_bandwidth).member("pcie_bandwidth", card.pcie_bandwidth);
-    writer.member("context_bytes", card.context).end_object();
+    writer.member("context_bytes", card.context).member("pytorch_context_bytes", card.pytorch_context).end_object();
   }
   writer.end_array();
   return writer.take();

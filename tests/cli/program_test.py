@@ -120,6 +120,8 @@ class Program(unittest.TestCase):
     def test_figures_for_gpus_say_what_they_were_held_against(self):
         self.assertIn("not real hardware", program("estimate", MODEL, "--gpus", "8xH100-80GB").stdout)
         self.assertNotIn("not real hardware", program("estimate", *TINY).stdout)
+        (card,) = json.loads(program("gpus", "H200", "--json").stdout)
+        self.assertEqual([card["context_bytes"], card["pytorch_context_bytes"]], [687 << 20, 767 << 20])
 
     def test_without_a_terminal_there_are_no_escapes_and_without_utf8_no_blocks(self):
         self.assertNotIn("\x1b", program("estimate", *TINY).stdout)
