@@ -88,7 +88,7 @@ function(vramfit_tests folder)
   endforeach()
 endfunction()
 
-# vramfit_python_test(NAME SCRIPT [LABELS ci|full] [TIMEOUT s] [RUN_SERIAL] [ORACLE] [ARGS ...])
+# vramfit_python_test(NAME SCRIPT [LABELS ci|full|gpu] [TIMEOUT s] [RUN_SERIAL] [ORACLE] [ARGS ...])
 # Runs a script that exits 0 when it passes. ORACLE: needs the packages of scripts/requirements-test.txt; without them the test
 # is registered, and fails saying so. The script finds the programs in $VRAMFIT_BIN_DIR.
 function(vramfit_python_test name script)

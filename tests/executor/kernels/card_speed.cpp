@@ -75,7 +75,7 @@ Device device() {
           .sm_count = properties->multiProcessorCount};
 }
 
-/// `forward` and `backward`: how many times as many bytes as `passes_of` has they read and write; 0: not timed.
+/// `forward` and `backward`: how many times `pass` they read and write; 0: not timed.
 struct TimedOp {
   std::string name, size;
   OpSizes sizes;

@@ -218,7 +218,7 @@ TEST_CASE("so they are in chunks") {
 }
 
 TEST_CASE("below a softcap the gradient is that of what was capped") {
-  const PlacedKernels emulated;
+  const PlacedKernels kernels;
   constexpr double kCap = 2, kScale = 0.25;
   const at::Tensor labels = labels_of(29, 150);
   const at::Tensor x = (random_tensor({29, 150}, 1).to(at::kDouble) * 3).requires_grad_();
