@@ -13,6 +13,7 @@
 #include "estimator/bound/margins.h"
 #include "estimator/host_memory.h"
 #include "estimator/rank_estimate.h"
+#include "job/cluster/context.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "job/run/rehearsal_command.h"
@@ -287,8 +288,7 @@ Bytes outside_allocator(const Graph& graph, const Job& job, const Cluster& clust
   const std::int64_t of_shards = job.runtime == Runtime::deepspeed ? 2 : 1;
   const std::int64_t communicators = (job.mesh.shard > 1 ? of_shards : 0) + (job.mesh.replicate > 1 ? 1 : 0) +
                                      (slice_group_ranks(graph, job) > 0 ? 1 : 0);
-  const Bytes context = job.runtime == Runtime::vramfit ? cluster.card.context : cluster.card.pytorch_context;
-  return context + communicators * cluster.card.nccl;
+  return context_of(job.runtime, cluster.card) + communicators * cluster.card.nccl;
 }
 
 Bytes upper_bound(const RankEstimate& rank, const Job& job, const Cluster& cluster) {

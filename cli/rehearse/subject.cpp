@@ -9,6 +9,7 @@
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/rehearse/launchers.h"
+#include "job/cluster/context.h"
 #include "job/fields/field_text.h"
 
 namespace vramfit {
@@ -21,7 +22,7 @@ Cluster phantom_cluster(const RehearseFlags& flags) {
     throw InputError(
         fmt::format("--gpus {}: CPU ranks need no phantom; start CMD as it is, or play a GPU", cluster.text));
   }
-  cluster.card.context = cluster.card.pytorch_context;  // what is rehearsed are programs of PyTorch
+  cluster.card.context = context_of(Runtime::pytorch, cluster.card);  // as of every program of PyTorch
   return cluster;
 }
 

@@ -14,13 +14,13 @@ void Kernels::then(const Kernels& next) {
   compute += next.compute;
 }
 
-bool pages_move(const program::Program& program, const Cluster& cluster) {
+bool pages_move(const program::Program& program, const Cluster& cluster, Bytes outside_allocator) {
   const auto is_managed = [](const program::Buffer& buffer) { return buffer.space == program::Space::managed; };
   if (cluster.is_cpu() || std::ranges::none_of(program.main.buffers, is_managed)) return false;
   constexpr Bytes kGranule{512};  // of the caching allocator
   const FoldedPeaks peaks = folded_peaks(program, kGranule);
   const Bytes managed = peaks.spaces[static_cast<std::size_t>(program::Space::managed)];
-  return peaks.rounded + managed + cluster.card.context > cluster.card.memory;
+  return peaks.rounded + managed + outside_allocator > cluster.card.memory;
 }
 
 WorkTimer::WorkTimer(const Cluster& cluster, const Efficiency& efficiency, bool pages_move)

@@ -33,11 +33,12 @@ struct Kernels {
   void then(const Kernels& next);
 };
 
-/// Whether the program has managed memory that the card has no room for beside its peak. The driver then moves what is
+/// Whether the program has managed memory that the card has no room for beside its peak and what lies outside the
+/// allocator. The driver then moves what is
 /// touched to the card, and sends away what was touched longest ago (CUDA C++ Programming Guide, "Unified Memory"):
 /// with states that are touched in the same order in each step, that is what will be touched next, so that all of them
 /// move.
-bool pages_move(const program::Program& program, const Cluster& cluster);
+bool pages_move(const program::Program& program, const Cluster& cluster, Bytes outside_allocator);
 
 /// How long things take on a cluster, in ticks.
 class WorkTimer {

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/median.h"
 #include "base/suggest.h"
+#include "estimator/rank_estimate.h"
 #include "estimator/time/seconds.h"
 #include "program/make_program.h"
 #include "program/stages/adapters.h"
@@ -63,13 +64,14 @@ double step_share_of_run(const RunRecord& run, const ModelSpec& spec, const Clus
                                                           .coords = {},
                                                           .run = {.clip = run.effects.value_or(RunEffects{}).clip},
                                                           .labels = false});
+  const Bytes outside = outside_allocator(graph, run.job, ran);
   Efficiency tried = efficiency;
   double low = std::log(1e-4), high = std::log(most_share(cluster));
   constexpr int kHalvings = 50;  // until the ends are neighbours
   for (int i = 0; i < kHalvings; ++i) {
     const double middle = (low + high) / 2;
     tried.step_share = std::exp(middle);
-    (seconds_of(program, ran, tried).step_seconds > measured ? low : high) = middle;
+    (seconds_of(program, ran, tried, outside).step_seconds > measured ? low : high) = middle;
   }
   return std::min(std::exp(high), most_share(cluster));
 }

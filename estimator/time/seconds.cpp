@@ -101,9 +101,10 @@ using Timed = std::variant<Launched, Begun, Record, Wait, HostRead>;
 
 class Simulation {
  public:
-  Simulation(const Program& program, const Cluster& cluster, const Efficiency& efficiency, Transfers& transfers)
+  Simulation(const Program& program, const Cluster& cluster, const Efficiency& efficiency, Bytes outside_allocator,
+             Transfers& transfers)
       : program_(program),
-        timer_(cluster, efficiency, pages_move(program, cluster)),
+        timer_(cluster, efficiency, pages_move(program, cluster, outside_allocator)),
         transfers_(transfers),
         is_cpu_(cluster.is_cpu()),
         done_(static_cast<std::size_t>(program.tokens), kNever) {
@@ -273,8 +274,13 @@ StepTime seconds_of(const Program& program, const Cluster& cluster) {
 }
 
 StepTime seconds_of(const Program& program, const Cluster& cluster, const Efficiency& efficiency) {
+  return seconds_of(program, cluster, efficiency, cluster.card.context);
+}
+
+StepTime seconds_of(const Program& program, const Cluster& cluster, const Efficiency& efficiency,
+                    Bytes outside_allocator) {
   Transfers transfers;
-  return Simulation(program, cluster, efficiency, transfers).time();
+  return Simulation(program, cluster, efficiency, outside_allocator, transfers).time();
 }
 
 std::vector<StepTime> seconds_of(std::span<const Program> stages, const Cluster& cluster) {
@@ -287,7 +293,7 @@ std::vector<StepTime> seconds_of(std::span<const Program> stages, const Cluster&
   std::vector<Simulation> simulations;
   std::size_t plays = 2;  // each settles at least one more transfer
   for (const Program& program : stages) {
-    simulations.emplace_back(program, cluster, efficiency, transfers);
+    simulations.emplace_back(program, cluster, efficiency, cluster.card.context, transfers);
     plays += static_cast<std::size_t>(program.tokens);
   }
   for (; plays > 0; --plays) {

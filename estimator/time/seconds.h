@@ -15,6 +15,9 @@ namespace vramfit {
 /// One training step after the first; load isn't counted. A step begins when the one before it is done.
 StepTime seconds_of(const program::Program& program, const Cluster& cluster);
 StepTime seconds_of(const program::Program& program, const Cluster& cluster, const Efficiency& efficiency);
+/// Others have the context of the card alone outside the allocator, which decides whether managed memory has room.
+StepTime seconds_of(const program::Program& program, const Cluster& cluster, const Efficiency& efficiency,
+                    Bytes outside_allocator);
 
 /// Likewise of a pipeline, stage by stage: a transfer begins when both its ends have started it and the one before it
 /// on the same way is done. The step ends with its last stage. Throws std::invalid_argument where stages wait for each

@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "estimator/rank_estimate.h"
 #include "estimator/time/seconds.h"
 #include "program/model_flops.h"
 
@@ -10,20 +11,23 @@ namespace vramfit {
 namespace {
 
 /// A step in which collectives take no time.
-double seconds_without_collectives(const program::Program& program, Cluster cluster, Efficiency efficiency) {
+double seconds_without_collectives(const program::Program& program, Cluster cluster, Efficiency efficiency,
+                                   Bytes outside) {
   cluster.card.link_bandwidth = cluster.network_bandwidth = std::numeric_limits<double>::infinity();
   efficiency.collective_base_seconds = efficiency.collective_step_seconds = efficiency.network_step_seconds = 0;
-  return seconds_of(program, cluster, efficiency).step_seconds;
+  return seconds_of(program, cluster, efficiency, outside).step_seconds;
 }
 
-double seconds_without_copies(const program::Program& program, Cluster cluster, const Efficiency& efficiency) {
+double seconds_without_copies(const program::Program& program, Cluster cluster, const Efficiency& efficiency,
+                              Bytes outside) {
   cluster.card.pcie_bandwidth = std::numeric_limits<double>::infinity();
-  return seconds_of(program, cluster, efficiency).step_seconds;
+  return seconds_of(program, cluster, efficiency, outside).step_seconds;
 }
 
-double seconds_without_host(const program::Program& program, const Cluster& cluster, Efficiency efficiency) {
+double seconds_without_host(const program::Program& program, const Cluster& cluster, Efficiency efficiency,
+                            Bytes outside) {
   efficiency.host_memory_bandwidth = std::numeric_limits<double>::infinity();
-  return seconds_of(program, cluster, efficiency).step_seconds;
+  return seconds_of(program, cluster, efficiency, outside).step_seconds;
 }
 
 }  // namespace
@@ -41,14 +45,15 @@ double model_flops_utilization(const Graph& graph, const Job& job, const Card& c
 
 Speed speed_of(const program::Program& program, const Graph& graph, const Job& job, const Cluster& cluster,
                const Efficiency& efficiency) {
-  Speed speed{.time = seconds_of(program, cluster, efficiency)};
+  const Bytes outside = outside_allocator(graph, job, cluster);
+  Speed speed{.time = seconds_of(program, cluster, efficiency, outside)};
   const double seconds = speed.time.step_seconds;
   speed.least_step_seconds = seconds * efficiency.step_least;
   speed.most_step_seconds = seconds * efficiency.step_most;
-  speed.exposed_communication_seconds = seconds - seconds_without_collectives(program, cluster, efficiency);
+  speed.exposed_communication_seconds = seconds - seconds_without_collectives(program, cluster, efficiency, outside);
   if (!job.offload.empty()) {
-    speed.exposed_copy_seconds = seconds - seconds_without_copies(program, cluster, efficiency);
-    speed.exposed_host_seconds = seconds - seconds_without_host(program, cluster, efficiency);
+    speed.exposed_copy_seconds = seconds - seconds_without_copies(program, cluster, efficiency, outside);
+    speed.exposed_host_seconds = seconds - seconds_without_host(program, cluster, efficiency, outside);
   }
   speed.tokens_per_second = static_cast<double>(tokens_of_step(job)) / seconds;
   speed.tokens_per_second_per_card = speed.tokens_per_second / static_cast<double>(cluster.cards());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "estimator/least/job_keys.h"
+#include "estimator/rank_estimate.h"
 #include "program/lowering/work.h"
 #include "program/make_program.h"
 
@@ -39,7 +40,7 @@ StepTime StepTimer::time(const Graph& graph, const Job& job) {
   }
   ops_ = ops;
   set_times(program_, job.accumulation);
-  return seconds_of(program_, cluster_);
+  return seconds_of(program_, cluster_, efficiency_of(cluster_), outside_allocator(graph, job, cluster_));
 }
 
 StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster) {
@@ -51,7 +52,7 @@ StepTime step_time(const Graph& graph, const Job& job, const Cluster& cluster, c
   return seconds_of(
       program::make_program(
           {.graph = graph, .job = job, .device = device, .coords = {}, .run = effects_of(job), .labels = false}),
-      cluster, efficiency);
+      cluster, efficiency, outside_allocator(graph, job, cluster));
 }
 
 }  // namespace vramfit

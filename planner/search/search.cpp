@@ -100,7 +100,7 @@ const Evaluator::Walked& Evaluator::walked(const Job& job) {
   if (found != walked_.end()) return found->second;
   const SharedProgram program = lowered(graph_of(job), job);
   return walked_
-      .emplace(key, Walked{.time = seconds_of(*program, request_.cluster, efficiency_),
+      .emplace(key, Walked{.time = seconds_of(*program, request_.cluster, efficiency_, outside(job)),
                            .requested = folded_peaks(*program, Bytes{1}).requested,
                            .reserved = least_reserved(*program),
                            .program = program})
@@ -168,7 +168,7 @@ Option Evaluator::timed(const Job& job) {
       option.program = whole.program;
     } else {
       const SharedProgram program = lowered(graph, job);
-      option.time = seconds_of(*program, cluster, efficiency_);
+      option.time = seconds_of(*program, cluster, efficiency_, least_.outside(graph, job));
       option.least_total = folded_peaks(*program, Bytes{1}).requested + least_.outside(graph, job);
       option.program = program;
     }

@@ -196,6 +196,7 @@ take(cuda.cudaMallocManaged, 6, 1)
         self.assertEqual(session["settings"], {"addresses": "shuffled:7", "completion": "late:3", "real_bytes": 9, "trace": False, "values": "computed",
                                                "routing": "worst", "selected": 0.5, "integer_bytes": 67108864, "float_bytes": 8, "workspaces": "zero"})
         self.assertEqual(session["card"]["name"], "NVIDIA H100 80GB HBM3")
+        self.assertIn(f'"context_bytes": {767 << 20},', rehearse("--gpus", "1xH200", "--", "sh", "-c", show).stdout)  # of PyTorch's programs
 
     def test_a_hanging_command_is_ended_with_all_that_it_started_even_in_sessions_of_their_own(self):
         pids = self.path("pids")

@@ -8,8 +8,10 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
 #include "job/loss/loss_options.h"
+#include "program/stages/adapters.h"
 #include "program/stages/units_layout.h"
 #include "tests/support/config_file.h"
 #include "tests/support/job_settings.h"
@@ -158,6 +160,11 @@ TEST_CASE("more communicators lie outside the allocator as the mesh gets axes") 
   const Card& card = parse_cluster("H100-80GB").card;
   CHECK(outside("1xH100-80GB", "full-shard") == card.context);
   CHECK(outside("1xH200-141GB", "full-shard") == 687 * kMiB);
+  Job job = unresolved_job();
+  job.runtime = Runtime::pytorch_fsdp2;
+  const Graph graph = training_graph(testing::small_llama(), job);
+  CHECK(outside_allocator(graph, job, parse_cluster("1xH200-141GB")) == 767 * kMiB);
+  CHECK(outside_allocator(graph, job, parse_cluster("1xH100-80GB")) == card.context);
   CHECK(outside("8xH100-80GB", "full-shard") == card.context + card.nccl);
   CHECK(outside("2x8xH100-80GB", "hybrid-shard") == card.context + card.nccl + card.nccl);
 }

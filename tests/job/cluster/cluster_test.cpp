@@ -8,7 +8,9 @@
 #include "base/conflict.h"
 #include "base/error.h"
 #include "job/cluster/cluster_text.h"
+#include "job/cluster/context.h"
 #include "job/cluster/host_memory.h"
+#include "job/fields/job_json.h"
 
 namespace vramfit {
 
@@ -192,6 +194,22 @@ TEST_CASE("a node's host memory follows its cards, or is set; CPU ranks have one
   CHECK_THROWS_WITH_AS(parse_cluster("2xcpu-4GiB,host=64GiB"), doctest::Contains("CPU ranks have one memory"),
                        InputError);
   CHECK_THROWS_AS(parse_cluster("8xH100-80GB,memory=64GiB"), InputError);
+}
+
+TEST_CASE("a file keeps what PyTorch's runtimes take on a card, where that is more") {
+  for (const char* name : {"1xH200", "1xH100-80GB"}) {
+    CAPTURE(name);
+    const Cluster cluster = parse_cluster(name);
+    JsonWriter writer;
+    write_cluster(writer, cluster);
+    const JsonValue document = parse_json(writer.take(), "job.json");
+    JsonObject object(document, "job.json");
+    const Card read = read_cluster(object).card;
+    for (const Runtime runtime : {Runtime::vramfit, Runtime::pytorch_fsdp2}) {
+      CHECK(context_of(runtime, read) == context_of(runtime, cluster.card));
+    }
+  }
+  CHECK(context_of(Runtime::pytorch_fsdp2, parse_cluster("H200").card) == 767 * kMiB);
 }
 
 }  // namespace vramfit
