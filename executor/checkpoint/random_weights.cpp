@@ -67,7 +67,7 @@ class RandomWeights : public WeightSource {
   };
 
   static void fill(const Stream& stream, std::int64_t count, at::Tensor& host) {
-    // The first write checks type and size before any thread starts.
+    // This write of nothing refuses types that can't be written, before any thread starts.
     write_numbers(host, count, std::span<const float>{});
     in_ranges(count, writing_threads(), [&](std::int64_t begin, std::int64_t end) {
       std::vector<float> values(kBlock, stream.init == Parameter::Init::ones ? 1.0F : 0.0F);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 
 #include <fmt/format.h>
 
@@ -14,7 +15,7 @@
 namespace vramfit {
 namespace {
 
-constexpr std::int64_t kStagedElements = std::int64_t{1} << 24;  // on their way to a device, at a time
+constexpr std::int64_t kStagedElements = std::int64_t{1} << 22;  // on their way to a device, at a time
 
 template <typename Number>
 void convert(std::span<const float> values, void* into, std::int64_t offset) {
@@ -112,12 +113,13 @@ void write_bytes(at::Tensor& into, std::int64_t offset, std::span<char> bytes) {
 
 void write_from_host(at::Tensor& into, std::int64_t count,
                      const std::function<void(at::Tensor&, std::int64_t, std::int64_t)>& fill) {
+  check_place(into, 0, count);
   if (into.is_cpu()) return fill(into, 0, count);
   const std::int64_t most = std::min(count, kStagedElements);
-  std::vector<char> staged(static_cast<std::size_t>(most * into.element_size()));
+  const auto staged = std::make_unique_for_overwrite<char[]>(static_cast<std::size_t>(most * into.element_size()));
   for (std::int64_t done = 0; done < count; done += most) {
     const std::int64_t here = std::min(most, count - done);
-    at::Tensor host = tensor_over(staged.data(), here, into.scalar_type());
+    at::Tensor host = tensor_over(staged.get(), here, into.scalar_type());
     fill(host, done, here);
     into.narrow(0, done, here).copy_(host);
   }

@@ -11,7 +11,7 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::int64_t kChunk = std::int64_t{1} << 23;  // elements in fp32 on the host, or whole rows
+constexpr std::int64_t kChunk = std::int64_t{1} << 22;  // elements in fp32 on the host, or whole rows
 
 class QuantizingRows final : public RowSupply {
  public:
