@@ -56,6 +56,7 @@ def run_on_card(plan, ranks, place):
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     assert codes == [0] * ranks, f"ranks ended with {codes}"
 
 
