@@ -12,6 +12,7 @@
 #include "estimator/allocator/requests.h"
 #include "estimator/bound/margins.h"
 #include "estimator/host_memory.h"
+#include "estimator/provenance.h"
 #include "estimator/rank_estimate.h"
 #include "job/cluster/context.h"
 #include "job/fields/job_fields.h"
@@ -165,9 +166,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
   if (const std::string note = fp8_note(graph, e.job); !note.empty()) e.assumptions.push_back(note);
   if (const std::string arena = arena_text(e); !arena.empty()) e.assumptions.push_back(arena);
   if (e.cluster.is_cpu()) return;
-  e.assumptions.push_back(fmt::format("{} outside PyTorch's allocator (context and NCCL, {})",
-                                      format_gib(e.ranks.front().breakdown.outside_allocator),
-                                      e.cluster.card.outside_origin));
+  e.assumptions.push_back(outside_text(e.ranks.front().breakdown.outside_allocator, e.job, e.cluster));
   if (e.job.sends_fp8_gradients) {
     e.assumptions.emplace_back("without what NCCL allocates when ranks first exchange FP8 gradients (not measured)");
   }
@@ -176,7 +175,7 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
     e.assumptions.push_back(margins_text(*e.margins));
   }
   if (const std::string band = band_text(e.ranks.front()); !band.empty()) e.assumptions.push_back(band);
-  e.assumptions.emplace_back("checked against simulation (phantom GPUs), not real hardware");
+  e.assumptions.push_back(checked_text(e.job, e.cluster));
 }
 
 /// "83.20 GiB of 79.10 GiB a rank; the peak is in backward, most of it activations (41.20 GiB)".

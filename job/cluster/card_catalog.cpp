@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/sourced_figure.h"
 #include "job/cluster/cluster.h"
+#include "job/cluster/context.h"
 #include "job/cluster/gpus_json.h"
 
 namespace vramfit {
@@ -49,8 +50,8 @@ bool has_figure(const JsonValue& json, std::string_view key) {
   return std::ranges::find(json.keys, key) != json.keys.end();
 }
 
-/// Whether what a process takes outside the allocator was measured: the context, as one card has no communicators.
-bool is_context_measured(const JsonValue& json, const std::string& name) {
+/// Of what a process takes outside the allocator; communicators were measured on no card.
+bool says_measured_context(const JsonValue& json, const std::string& name) {
   return member(json, "context_mib", JsonValue::Kind::array, name).items[1].text == "measured";
 }
 
@@ -90,7 +91,7 @@ Card read_card(const JsonValue& json, const JsonValue& origins) {
   card.context = bytes("context_mib", kMiB);
   card.pytorch_context = has_figure(json, "context_pytorch_mib") ? bytes("context_pytorch_mib", kMiB) : card.context;
   card.nccl = bytes("nccl_mib", kMiB);
-  if (is_context_measured(json, card.name)) card.outside_origin = "the context as measured on such a card";
+  if (says_measured_context(json, card.name)) card.outside_origin = kMeasured;
   card.bf16 = member(json, "bf16", Kind::boolean, card.name).boolean;
   return card;
 }

@@ -122,6 +122,12 @@ class Program(unittest.TestCase):
         self.assertNotIn("not real hardware", program("estimate", *TINY).stdout)
         (card,) = json.loads(program("gpus", "H200", "--json").stdout)
         self.assertEqual([card["context_bytes"], card["pytorch_context_bytes"]], [687 << 20, 767 << 20])
+        on_one = program("estimate", MODEL, "--gpus", "1xH200", "--offload", "optimizer").stdout
+        self.assertIn("(context, measured on such a card; with offload up to 118 MiB more were seen)", on_one)
+        self.assertIn("checked against simulation (phantom GPUs) and against jobs on one such card", on_one)
+        on_two = program("estimate", MODEL, "--gpus", "2xH200").stdout
+        self.assertIn("(context, measured on such a card, and NCCL, not measured)", on_two)
+        self.assertIn("not real hardware", on_two)
 
     def test_without_a_terminal_there_are_no_escapes_and_without_utf8_no_blocks(self):
         self.assertNotIn("\x1b", program("estimate", *TINY).stdout)

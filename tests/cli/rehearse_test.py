@@ -177,6 +177,16 @@ take(cuda.cudaMallocManaged, 6, 1)
         text = rehearse("--gpus", "T4", "--", sys.executable, "-c", code).stdout
         self.assertRegex(text, r"paged \(managed\) memory, beside that +6\.0\n")
 
+    def test_a_card_with_an_l2_of_its_own_reports_that(self):
+        code = """
+import ctypes
+size = ctypes.c_int()
+assert ctypes.CDLL("libcudart.so.13").cudaDeviceGetAttribute(ctypes.byref(size), 38, 0) == 0
+print(size.value >> 20)
+"""
+        for card, mib in (("H200", "60"), ("H100-80GB", "50")):
+            self.assertEqual(rehearse("--gpus", card, "--", sys.executable, "-c", code).stdout.splitlines()[0], mib)
+
     def test_one_rank_gets_the_variables_that_torchrun_would_set(self):
         names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"]
         done = rehearse("--gpus", "4x8xH100-80GB", "--ranks", "17", "--", sys.executable, "-c",
