@@ -58,8 +58,7 @@ std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype, A
 std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
   const std::int64_t heads = checked_mul(s.batch, s.heads);
   const std::int64_t n = checked_mul(checked_mul(heads, s.sequence), s.head_dim);
-  const bool is_shared = s.kv_heads != 0 && s.kv_heads != s.heads;
-  const std::int64_t keys = is_shared ? n / s.heads * s.kv_heads : n;
+  const std::int64_t keys = s.shares_heads() ? n / s.heads * s.kv_heads : n;
   const bool has_other_layout = s.heads_first && s.heads > 1;
   const Tensor in_order = temporary(has_other_layout ? n : 0, dtype, "attention, tokens first");
   std::vector<Tensor> gradients;
@@ -68,8 +67,8 @@ std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, 
   const std::int64_t padded = checked_mul(heads, round_up(s.sequence, 128));
   const Tensor row_sums = temporary(padded, Dtype::f32, "softmax_d");
   const Tensor sum = temporary(checked_mul(padded, round_up(s.head_dim, 32)), Dtype::f32, "dq_accum");
-  const Tensor all_dk = temporary(is_shared ? n : 0, dtype, "dk of all heads");
-  const Tensor all_dv = temporary(is_shared ? n : 0, dtype, "dv of all heads");
+  const Tensor all_dk = temporary(s.shares_heads() ? n : 0, dtype, "dk of all heads");
+  const Tensor all_dv = temporary(s.shares_heads() ? n : 0, dtype, "dv of all heads");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
   run_attention("aten::_flash_attention_backward", s, dtype, inputs, kBackwardProducts);
   return gradients;
@@ -135,12 +134,12 @@ std::vector<Tensor> Torch::cudnn_forward(const AttentionShape& s, Dtype dtype, A
 std::vector<Tensor> Torch::cudnn_backward(const AttentionShape& s, Dtype dtype, Accesses inputs) {
   const std::int64_t rows = checked_mul(checked_mul(s.batch, s.heads), s.sequence);
   const std::int64_t n = checked_mul(rows, s.head_dim);
-  const std::int64_t keys = s.kv_heads == 0 ? n : n / s.heads * s.kv_heads;
+  const std::int64_t keys = s.shares_heads() ? n / s.heads * s.kv_heads : n;
   std::vector<Tensor> gradients;
   gradients.push_back(value(n, dtype, "dq"));
   for (const char* name : {"dk", "dv"}) gradients.push_back(value(keys, dtype, name));
   const std::int64_t of_frontend = checked_mul(checked_add(n, rows), dtype_bytes(Dtype::f32).n);
-  const std::int64_t of_heads = keys == n ? 0 : checked_mul(n, 2 * dtype_bytes(dtype).n);
+  const std::int64_t of_heads = s.shares_heads() ? checked_mul(n, 2 * dtype_bytes(dtype).n) : 0;
   const Tensor workspace =
       temporary(checked_add(checked_add(of_frontend, of_heads), kOfCudnnEngine), Dtype::u8, "cuDNN workspace");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
@@ -153,7 +152,7 @@ AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype
     if (has_mask && device_.compute_capability < 80) {
       throw NotModelled("attention in fp32 with a mask below compute capability 8.0 (--precision fp16-mixed is)");
     }
-    if (shape.kv_heads != 0 && shape.kv_heads != shape.heads) return AttentionKernel::math;
+    if (shape.shares_heads()) return AttentionKernel::math;
     if (shape.head_dim % 4 != 0 || shape.sequence % 32 != 0) {
       throw NotModelled("attention in fp32 of that head_dim or sequence in PyTorch");
     }
@@ -161,8 +160,7 @@ AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype
   }
   if (shape.head_dim % 8 != 0 || shape.head_dim > 256) throw NotModelled("attention of that head_dim in PyTorch");
   if (device_.compute_capability < 80) {  // sdp_utils.cpp: flash needs 8.0, and the other kernel shares no heads
-    const bool is_shared = shape.kv_heads != 0 && shape.kv_heads != shape.heads;
-    return is_shared ? AttentionKernel::math : AttentionKernel::efficient;
+    return shape.shares_heads() ? AttentionKernel::math : AttentionKernel::efficient;
   }
   const bool is_cudnn = shape.may_be_cudnn && shape.sequence > 1 && shape.head_dim <= widest_cudnn_attention(device_);
   if (is_cudnn) return AttentionKernel::cudnn;

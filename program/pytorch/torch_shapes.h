@@ -18,6 +18,9 @@ struct AttentionShape {
   bool drops = false;         // probabilities, within the kernel
   bool causal = true;         // otherwise queries see all keys
   bool has_backward = true;   // otherwise some kernels make no sums of rows (sdp_utils.cpp: should_compute_logsumexp)
+
+  /// Several heads of queries have the same keys and values.
+  bool shares_heads() const { return kv_heads != 0 && kv_heads != heads; }
 };
 
 /// Of a product for each group of rows: all groups have `rows` together; in the product that makes the gradients of all
