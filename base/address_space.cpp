@@ -18,11 +18,11 @@ constexpr std::int64_t kContextPages = (std::int64_t{428 - 4 * 32} << 20) / kDri
 }  // namespace
 
 AddressSpace::AddressSpace(AddressOrder order, std::uint64_t seed, std::int64_t pages)
-    : order_(order), state_(seed), pages_(pages), gaps_{{0, pages}} {
+    : order_(order), state_(seed), pages_(pages), reserved_from_(pages), gaps_{{0, pages}} {
   if (order_ != AddressOrder::driver) return;
   const std::int64_t free = std::min(pages, kContextPages);
   gaps_ = {{pages - free, free}};
-  state_ = static_cast<std::uint64_t>(pages - free);
+  reserved_from_ = pages - free;
 }
 
 std::uint64_t AddressSpace::draw() { return mix_bits(state_ += 0x9E3779B97F4A7C15ULL); }
@@ -70,11 +70,10 @@ std::optional<std::int64_t> AddressSpace::take_lowest(std::int64_t count) {
 
 /// Room for a block below all ranges; false if there is none.
 bool AddressSpace::reserve_range(std::int64_t count) {
-  const auto lowest = static_cast<std::int64_t>(state_);
-  if (lowest < count) return false;
-  const std::int64_t size = std::min(lowest, (count + kRangePages - 1) / kRangePages * kRangePages);
-  state_ -= static_cast<std::uint64_t>(size);
-  give_back(lowest - size, size);
+  if (reserved_from_ < count) return false;
+  const std::int64_t size = std::min(reserved_from_, (count + kRangePages - 1) / kRangePages * kRangePages);
+  reserved_from_ -= size;
+  give_back(reserved_from_, size);
   return true;
 }
 

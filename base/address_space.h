@@ -34,7 +34,9 @@ class AddressSpace {
   /// Returns pages that `take` gave, with the same count.
   void give_back(std::int64_t first, std::int64_t count);
   /// What, besides the pages that are taken, decides where the next go: equal states answer alike.
-  std::uint64_t state() const { return state_; }
+  std::uint64_t state() const {
+    return order_ == AddressOrder::driver ? static_cast<std::uint64_t>(reserved_from_) : state_;
+  }
 
  private:
   std::optional<std::int64_t> take_shuffled(std::int64_t count);
@@ -45,8 +47,9 @@ class AddressSpace {
   std::uint64_t draw();
 
   AddressOrder order_;
-  std::uint64_t state_;  // of shuffled: of the draws; of driver: the lowest page that is reserved
+  std::uint64_t state_;  // of the draws
   std::int64_t pages_;
+  std::int64_t reserved_from_;                 // the lowest page in a range of the driver
   std::map<std::int64_t, std::int64_t> gaps_;  // first page -> length, neighbours merged
 };
 
