@@ -1,6 +1,6 @@
 """Single kernels and copies in PyTorch on a GPU, alone, by CUDA events: the median of 15 calls, each with an L2 that holds nothing of it.
 
-kernels.py CARD SECONDS: one JSON object a line, rows as in configs/published/kernels.json, until SECONDS have passed.
+card_kernels.py CARD SECONDS: one JSON object a line, rows as in configs/published/kernels.json, until SECONDS have passed.
 """
 
 import json
