@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 FOLDER = pathlib.Path(__file__).resolve().parent / "on_card"
-VRAMFIT = os.path.join(os.environ.get("VRAMFIT_BIN_DIR", "build/bin"), "vramfit")
+VRAMFIT = os.path.abspath(os.path.join(os.environ.get("VRAMFIT_BIN_DIR", "build/bin"), "vramfit"))
 CHEAP = "gpt2|titan-plain|layers-nested"
 ALL = "(?!sft|dpo|grpo|reward|taken).*"  # TRL has an environment of its own; the rest of a GPU that is taken was not recorded
 
