@@ -2,21 +2,18 @@
 // those of CPU ranks. Skipped unless $VRAMFIT_TEST_CARD names the card that is there (H200-141GB). One JSON line for
 // each job goes to the file that $VRAMFIT_CARD_RESULTS names.
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <string>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "estimator/rank_estimate.h"
 #include "program/ledger/ledger_diff.h"
 #include "program/readers/host_bytes.h"
-#include "tests/run/forks.h"
 #include "tests/run/phantom_cover.h"
 #include "tests/support/shard.h"
 
@@ -26,7 +23,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 20261129;
 constexpr std::size_t kJobs = 160;
-constexpr const char* kSteps = "3";
+constexpr int kSteps = 3;
 
 std::string variable(const char* name) {
   const char* const value = std::getenv(name);
@@ -51,33 +48,8 @@ std::vector<std::string> flags_of_cpu(const std::vector<std::string>& flags) {
   return kept;
 }
 
-FinishedRun run_on(const CoverJob& job, const std::string& gpus, const std::vector<std::string>& flags,
-                   const std::string& tokens) {
-  static const TrainForks forks(TrainForks::Cards::none);
-  const auto directory = std::make_shared<TemporaryDirectory>();
-  const std::string place = directory->path().string();
-  std::vector<std::string> arguments{forks.vramfit(),
-                                     "run",
-                                     model_path(job.family),
-                                     "--gpus",
-                                     gpus,
-                                     "--data",
-                                     tokens,
-                                     "--token-bytes",
-                                     "4",
-                                     "--steps",
-                                     kSteps,
-                                     "--threads",
-                                     "1",
-                                     "--events",
-                                     place + "/events",
-                                     "-o",
-                                     place + "/run.json"};
-  arguments.insert(arguments.end(), flags.begin(), flags.end());
-  FinishedRun run = run_program(arguments);
-  run.directory = directory;
-  run.family = job.family;
-  return run;
+FinishedRun run_steps(const std::string& gpus, const CoverJob& job) {
+  return run_on(gpus, job, {"--steps", std::to_string(kSteps), "--threads", "1"});
 }
 
 /// How far losses are apart, relative to the first of `b`; infinite where they can't be compared. Steps in which
@@ -100,101 +72,73 @@ double tolerance_of(const std::string& precision) {
   return precision == "fp8" ? 2e-3 : 5e-4;
 }
 
-/// The one of a card's address orders with which the replay ends as the card did; "" if none does.
-std::string order_of(const Ledger& events, const RunRecord& record, const RankEstimate& was) {
-  struct Order {
-    const char* name;
-    Placement placement;
-  };
-  const std::array orders{Order{"ascending", {AddressOrder::ascending, address_seed(0, 0)}},
-                          Order{"descending", {AddressOrder::descending, address_seed(0, 0)}},
-                          Order{"driver", {AddressOrder::driver, address_seed(0, 0)}},
-                          Order{"shuffled:1", {AddressOrder::shuffled, address_seed(1, 0)}},
-                          Order{"shuffled:2", {AddressOrder::shuffled, address_seed(2, 0)}}};
-  for (const Order& order : orders) {
-    CardMemory card(record.cluster.card.memory, std::nullopt, order.placement);
-    const RankEstimate replayed = fold_on(events, allocator_settings(record.job.allocator), card);
-    if (replayed.peak_allocated == was.peak_allocated && replayed.peak_reserved == was.peak_reserved) return order.name;
-  }
-  return "";
-}
-
-struct Line {
-  std::string name, kind, difference, order;
-  std::size_t compared = 0;
+/// What became of a job, as its line says.
+struct Outcome {
+  LedgerDifference events;
   RankEstimate predicted, measured;
   double loss_distance = 0, last_loss = 0;
   std::string errors;
 };
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '"' || c == '\\') out += '\\';
-    out += c == '\n' ? ' ' : c;
-  }
-  return out;
-}
-
-void note(const Line& line) {
+void note(const std::string& job, const std::string& kind, const Outcome& outcome) {
   const std::string path = variable("VRAMFIT_CARD_RESULTS");
   if (path.empty()) return;
-  std::ofstream(path, std::ios::app) << fmt::format(
-      R"({{"job": "{}", "kind": "{}", "events": {}, "difference": "{}", "order": "{}", "requested": [{}, {}], )"
-      R"("allocated": [{}, {}], "reserved": [{}, {}], "outside_allocator": [{}, {}], "loss_distance": "{:.3g}", )"
-      R"("last_loss": "{:.6g}", "errors": "{}"}})"
-      "\n",
-      escaped(line.name), line.kind, line.compared, escaped(line.difference), line.order,
-      line.predicted.peak_requested.n, line.measured.peak_requested.n, line.predicted.peak_allocated.n,
-      line.measured.peak_allocated.n, line.predicted.peak_reserved.n, line.measured.peak_reserved.n,
-      line.predicted.breakdown.outside_allocator.n, line.measured.breakdown.outside_allocator.n, line.loss_distance,
-      line.last_loss, escaped(line.errors));
+  JsonWriter line(JsonForm::one_line);
+  const auto pair = [&](const char* name, Bytes predicted, Bytes measured) {
+    line.key(name).begin_array().integer(predicted.n).integer(measured.n).end_array();
+  };
+  const RankEstimate &said = outcome.predicted, &was = outcome.measured;
+  line.begin_object().member("job", job).member("kind", kind);
+  line.member("events", outcome.events.compared).member("difference", outcome.events.first);
+  pair("requested", said.peak_requested, was.peak_requested);
+  pair("allocated", said.peak_allocated, was.peak_allocated);
+  pair("reserved", said.peak_reserved, was.peak_reserved);
+  line.member("outside_allocator", was.breakdown.outside_allocator);  // a ledger predicts none
+  line.member("loss_distance", outcome.loss_distance).member("last_loss", outcome.last_loss);
+  line.member("errors", outcome.errors).end_object();
+  std::ofstream(path, std::ios::app) << line.take();
 }
 
-void check_job(const PhantomJob& job, const std::vector<std::string>& more, const std::string& kind) {
-  CAPTURE(job.name());
-  Line line;
-  line.name = job.name();
-  line.kind = kind;
-  const TemporaryDirectory data;
-  const std::string tokens = data.path().string() + "/tokens.bin";
-  write_tokens(tokens, vocabulary_of(job.job.family), 20000, 1);
-  std::vector<std::string> flags = job.job.flags;
-  flags.insert(flags.end(), more.begin(), more.end());
-  const FinishedRun run = run_on(job.job, job.gpus, flags, tokens);
-  CHECK_MESSAGE(run.exit_code == 0, run.errors);
-  if (run.exit_code != 0) {
-    line.errors = run.errors;
-    return note(line);
-  }
+/// Of a run that ended well, and a run of the same job on CPU ranks.
+void check_run(const FinishedRun& run, const FinishedRun& cpu, const std::string& precision, Outcome& outcome) {
   const RunRecord record = run.record();
-  const RankEstimate& was = record.ranks.front().memory;
+  const RankEstimate& was = outcome.measured = record.ranks.front().memory;
   CHECK(record.device == "cuda");
-  const Ledger predicted = count_as_run(run, 0, std::stoi(kSteps)), events = run.events_of(0);
-  const LedgerDifference difference = compare_ledgers(predicted, events);
-  CHECK_MESSAGE(difference.equal, difference.first);
-  CHECK(difference.compared > 100);
+  const Ledger predicted = count_as_run(run, 0, kSteps);
+  outcome.events = compare_ledgers(predicted, run.events_of(0));
+  CHECK_MESSAGE(outcome.events.equal, outcome.events.first);
+  CHECK(outcome.events.compared > 100);
   CHECK(record.ranks.front().pinned == host_bytes(program_as_run(run, 0)));
-  CardMemory card(record.cluster.card.memory, std::nullopt, {});
-  line.predicted = fold_on(predicted, allocator_settings(record.job.allocator), card);
-  line.measured = was;
-  CHECK(line.predicted.peak_requested == was.peak_requested);
-  CHECK(line.predicted.peak_allocated == was.peak_allocated);
-  line.order = order_of(predicted, record, was);
-  CHECK(line.order == "ascending");
+  CardMemory card(record.cluster.card.memory, std::nullopt, {});  // ascending addresses
+  outcome.predicted = fold_on(predicted, allocator_settings(record.job.allocator), card);
+  CHECK(outcome.predicted.peak_requested == was.peak_requested);
+  CHECK(outcome.predicted.peak_allocated == was.peak_allocated);
+  CHECK(outcome.predicted.peak_reserved == was.peak_reserved);
   CHECK(was.alloc_retries == 0);
-  const FinishedRun cpu = run_on(job.job, "1xcpu-8GiB", flags_of_cpu(flags), tokens);
   CHECK_MESSAGE(cpu.exit_code == 0, cpu.errors);
-  if (cpu.exit_code == 0) {
-    const std::string precision = value_of(flags, "--precision");
-    line.loss_distance = distance(record.loss, cpu.record().loss, precision.starts_with("fp16"));
-    line.last_loss = record.loss.empty() ? 0 : record.loss.back();
-    CHECK(line.loss_distance <= tolerance_of(precision));
+  if (cpu.exit_code != 0) {
+    outcome.errors = cpu.errors;
+    return;
   }
-  line.compared = static_cast<std::size_t>(difference.compared);
-  line.difference = difference.equal ? "" : difference.first;
-  line.errors = cpu.exit_code == 0 ? "" : cpu.errors;
-  note(line);
+  outcome.loss_distance = distance(record.loss, cpu.record().loss, precision.starts_with("fp16"));
+  outcome.last_loss = record.loss.empty() ? 0 : record.loss.back();
+  CHECK(outcome.loss_distance <= tolerance_of(precision));
+}
+
+void check_job(const PhantomJob& drawn, const std::vector<std::string>& more, const std::string& kind) {
+  CAPTURE(drawn.name());
+  CoverJob job = drawn.job;
+  job.flags.insert(job.flags.end(), more.begin(), more.end());
+  const FinishedRun run = run_steps(drawn.gpus, job);
+  CHECK_MESSAGE(run.exit_code == 0, run.errors);
+  Outcome outcome;
+  if (run.exit_code == 0) {
+    const FinishedRun cpu = run_steps("1xcpu-8GiB", {job.family, job.ranks, flags_of_cpu(job.flags)});
+    check_run(run, cpu, value_of(job.flags, "--precision"), outcome);
+  } else {
+    outcome.errors = run.errors;
+  }
+  note(drawn.name(), kind, outcome);
 }
 
 }  // namespace

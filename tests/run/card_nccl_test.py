@@ -70,7 +70,8 @@ def record(path):
 
 
 def peaks(path):
-    return {key: record(path)["ranks"][0][key] for key in ("peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes")}
+    rank = record(path)["ranks"][0]
+    return {key: rank[key] for key in ("peak_requested_bytes", "peak_allocated_bytes", "peak_reserved_bytes")}
 
 
 def check(job, card):

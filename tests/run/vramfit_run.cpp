@@ -60,10 +60,6 @@ FinishedRun run_program(const std::vector<std::string>& arguments) {
   return run;
 }
 
-std::int64_t vocabulary_of(const std::string& family) {
-  return parse_config(read_text(model_path(family)), family).vocab_size;
-}
-
 void write_tokens(const std::string& path, std::int64_t vocabulary, std::size_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::ofstream file(path, std::ios::binary);
@@ -74,15 +70,19 @@ void write_tokens(const std::string& path, std::int64_t vocabulary, std::size_t 
 }
 
 FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& extra, const std::string& budget) {
+  return run_on(std::to_string(job.ranks) + "xcpu-" + budget, job, extra);
+}
+
+FinishedRun run_on(const std::string& gpus, const CoverJob& job, const std::vector<std::string>& extra) {
   const auto directory = std::make_shared<TemporaryDirectory>();
   const std::string data = directory->path().string() + "/tokens.bin";
-  write_tokens(data, vocabulary_of(job.family), 20000, 1);
+  write_tokens(data, parse_config(read_text(model_path(job.family)), job.family).vocab_size, 20000, 1);
   static const TrainForks forks(TrainForks::Cards::none);
   std::vector<std::string> arguments{forks.vramfit(),
                                      "run",
                                      model_path(job.family),
                                      "--gpus",
-                                     std::to_string(job.ranks) + "xcpu-" + budget,
+                                     gpus,
                                      "--data",
                                      data,
                                      "--token-bytes",

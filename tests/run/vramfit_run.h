@@ -23,7 +23,10 @@ struct FinishedRun {
   Ledger events_of(int rank) const;  // what that rank measured
 };
 
-/// `vramfit run MODEL --gpus RANKSxcpu-BUDGET FLAGS... EXTRA...`, with events recorded.
+/// `vramfit run MODEL --gpus GPUS FLAGS... EXTRA...` on random tokens, with events recorded.
+FinishedRun run_on(const std::string& gpus, const CoverJob& job, const std::vector<std::string>& extra);
+
+/// The same on CPU ranks, RANKSxcpu-BUDGET.
 FinishedRun run_vramfit(const CoverJob& job, const std::vector<std::string>& extra, const std::string& budget = "4GiB");
 
 /// The program of a rank of the job as the run resolved it.
@@ -36,9 +39,6 @@ FinishedRun run_program(const std::vector<std::string>& arguments);
 
 /// The whole of a file.
 std::string read_text(const std::string& path);
-
-/// Of tests/models/FAMILY.json.
-std::int64_t vocabulary_of(const std::string& family);
 
 /// A file of `count` random 4-byte tokens below `vocabulary`.
 void write_tokens(const std::string& path, std::int64_t vocabulary, std::size_t count, std::uint64_t seed);
