@@ -12,6 +12,7 @@
 #include "job/fields/job_fields.h"
 #include "job/fields/zero_text.h"
 #include "job/loss/default_loss.h"
+#include "job/parameters/freeze.h"
 #include "job/sharding/mesh.h"
 #include "job/sharding/sharding.h"
 #include "job/stacks/stacks.h"
@@ -311,7 +312,13 @@ void resolve_zero3_sizes(Job& job, const ModelSpec& spec, Notes& notes) {
       fmt::format("--zero3-sizes {} (0.9 x {} squared and 10 x {} for auto)", get_zero3_sizes(job), hidden, hidden));
 }
 
+/// `none` means something beside adapters alone, where it leaves all weights to train with them.
+void resolve_freeze(Job& job) {
+  if (job.method == Method::full && freezes_nothing(job)) job.freeze.clear();
+}
+
 Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vector<std::string>& notes) {
+  resolve_freeze(job);
   resolve_precision(job, cluster, notes);
   resolve_sequence(job, spec, notes);
   resolve_mesh(job, cluster, notes);

@@ -8,13 +8,25 @@ namespace vramfit {
 
 namespace {
 
-bool any_of(const std::vector<bool>& flags) { return std::ranges::find(flags, true) != flags.end(); }
+bool input_wants(const Op& op, const std::vector<bool>& wants_gradient) {
+  return std::ranges::any_of(op.inputs, [&](int value) { return wants_gradient[static_cast<std::size_t>(value)]; });
+}
+
+bool parameter_wants(const Op& op, const std::vector<bool>& trainable) {
+  return std::ranges::any_of(
+      op.parameters, [&](const ParameterUse& use) { return trainable[static_cast<std::size_t>(use.parameter)]; });
+}
+
+bool is_differentiated(const Op& op, const std::vector<bool>& wants_gradient, const std::vector<bool>& trainable) {
+  return input_wants(op, wants_gradient) || parameter_wants(op, trainable);
+}
 
 /// Backward's products for each of forward's. A linear's input gradient and its weight gradient are one each; attention
 /// has no weight, and each of its two products has two inputs.
-double backward_factor(const Op& op, const Needs& needs) {
-  if (op.parameters.empty()) return any_of(needs.inputs) ? 2 : 0;
-  return (any_of(needs.inputs) ? 1 : 0) + (any_of(needs.parameters) ? 1 : 0);
+double backward_products(const Op& op, const std::vector<bool>& wants_gradient, const std::vector<bool>& trainable) {
+  const bool input = input_wants(op, wants_gradient);
+  if (op.parameters.empty()) return input ? 2 : 0;
+  return (input ? 1 : 0) + (parameter_wants(op, trainable) ? 1 : 0);
 }
 
 }  // namespace
@@ -60,22 +72,19 @@ double forward_flops(const Graph& graph, const BatchShape& shape) {
   return flops;
 }
 
-double training_flops(TapeInputs inputs) {
-  inputs.policies.clear();  // what is recomputed doesn't count
-  const SharedTapes tapes = make_shared_tapes(inputs);
+double training_flops(const Graph& graph, const std::vector<bool>& trainable, const BatchShape& shape) {
   double flops = 0;
-  for (std::size_t s = 0; s < tapes.size(); ++s) {
-    const std::vector<Op>& ops = inputs.graph.segments[s].ops;
-    for (const Op& op : ops) flops += forward_flops(inputs.graph, op, inputs.shape);
-    const SegmentTape& tape = *tapes[s];
-    for (const std::vector<TapeAction>* actions : {&tape.forward, &tape.backward}) {
-      for (const TapeAction& action : *actions) {
-        if (action.what != TapeAction::Do::backward) continue;
-        const Op& op = ops[static_cast<std::size_t>(action.op)];
-        flops += backward_factor(op, tape.needs[static_cast<std::size_t>(action.op)]) *
-                 forward_flops(inputs.graph, op, inputs.shape);
-      }
+  bool output_wants_gradient = false;  // of the segment before
+  for (const Segment& segment : graph.segments) {
+    std::vector<bool> wants_gradient(segment.values.size(), false);
+    wants_gradient[static_cast<std::size_t>(segment.input)] = output_wants_gradient;
+    for (const Op& op : segment.ops) {
+      const double products = backward_products(op, wants_gradient, trainable);
+      flops += (1 + products) * forward_flops(graph, op, shape);
+      if (!is_differentiated(op, wants_gradient, trainable)) continue;
+      wants_gradient[static_cast<std::size_t>(op.outputs.front())] = true;
     }
+    output_wants_gradient = wants_gradient[static_cast<std::size_t>(segment.output)];
   }
   return flops;
 }

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <string_view>
+#include <vector>
 
 #include "job/cluster/cluster.h"
-#include "program/stages/tape.h"
+#include "job/job.h"
+#include "model_specs/graph.h"
+#include "program/ops/rule.h"
 
 namespace vramfit {
 
@@ -25,10 +28,10 @@ double used_parameter_elements(const Graph& graph, const Op& op);
 /// Rows that attention scores a query against: all before it, at most a window of them.
 double attended_rows(const Attributes& attributes, double sequence);
 
-/// Matmul and attention FLOPs of one micro-batch on one rank: forward once, and backward as far as anything is trained.
-/// An op whose input and weight both need a gradient counts twice its forward. Recomputation is not counted
-/// (that would be hardware FLOPs), and a causal mask halves attention. Throws as make_tapes does.
-double training_flops(TapeInputs inputs);
+/// Matmul and attention FLOPs of one micro-batch on one rank: forward once, and backward as far as anything is trained
+/// (`trainable`, by parameter). An op whose input and weight both need a gradient counts twice its forward.
+/// Recomputation is not counted (that would be hardware FLOPs), and a causal mask halves attention.
+double training_flops(const Graph& graph, const std::vector<bool>& trainable, const BatchShape& shape);
 
 /// Dense FLOPs per second of a card for matrix products in `compute`; 0 if unknown (CPU ranks).
 double peak_flops(const Card& card, Dtype compute);

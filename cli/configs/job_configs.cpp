@@ -76,7 +76,8 @@ std::string summary(const ImportedJob& job) {
   std::string files, paths;
   for (const ImportedJob::File& file : job.files) {
     files += fmt::format("{}{} is {}", files.empty() ? "" : ", ", printable(file.path, 300), file.what);
-    paths += fmt::format(" {}", printable(file.path, 300));
+    const std::string path = fmt::format(" {}", printable(file.path, 300));
+    if (!paths.ends_with(path)) paths += path;  // a command may hold two tools' flags
   }
   return fmt::format("{}: {} keys understood, {} ignored, {} settings assumed (\"vramfit import{}\" lists them)", files,
                      job.understood.size(), job.ignored.size(), job.assumed.size(), paths);

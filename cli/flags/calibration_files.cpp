@@ -35,6 +35,17 @@ ModelSpec model_of(const RunRecord& run, const ModelSpec& asked, const std::stri
   }
 }
 
+/// Shares of one card's peaks say nothing of another's. CPU ranks have one name for each size of memory.
+void check_card(const std::string& text, const std::string& file, const Cluster& cluster) {
+  const JsonValue document = parse_json(text, file);
+  const auto name = std::ranges::find(document.keys, "name");
+  if (name == document.keys.end()) return;
+  const std::string& card = document.items[static_cast<std::size_t>(name - document.keys.begin())].text;
+  if (card == cluster.card.name || (cluster.is_cpu() && card.starts_with("cpu-"))) return;
+  throw InputError(fmt::format("--calibration {}: measured on {}, and this job is for {}", printable(file),
+                               printable(card), cluster.card.name));
+}
+
 }  // namespace
 
 void add_calibration_flag(CLI::App& command, std::vector<std::string>& files) {
@@ -57,6 +68,7 @@ Efficiency efficiency_by(const std::vector<std::string>& files, const Cluster& c
     if (is_run(text, file)) {
       runs.emplace_back(file, run_from_json(text, file));
     } else {
+      check_card(text, file, cluster);
       efficiency = calibrated_efficiency(cluster, efficiency, text, file);
     }
   }

@@ -5,6 +5,7 @@
 #include "estimator/rank_estimate.h"
 #include "estimator/time/seconds.h"
 #include "program/model_flops.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit {
 
@@ -35,11 +36,9 @@ double seconds_without_host(const program::Program& program, const Cluster& clus
 double model_flops_utilization(const Graph& graph, const Job& job, const Card& card, double step_seconds) {
   const double peak = peak_flops(card, job.precision.compute);
   if (peak == 0 || step_seconds <= 0) return 0;
-  // PyTorch's runtimes train every parameter, and have no tapes. DPOTrainer's reference runs forward, too.
-  const double forwards = job.modeling == Modeling::trl_dpo ? 4 : 3;
-  const double flops = job.runtime == Runtime::vramfit
-                           ? training_flops(tape_inputs(graph, job, card.device))
-                           : forwards * forward_flops(graph, {rows_of_micro_batch(job), job.sequence});
+  const BatchShape shape{rows_of_micro_batch(job), job.sequence};
+  double flops = training_flops(graph, trainable_parameters(graph, job), shape);
+  if (job.modeling == Modeling::trl_dpo) flops += forward_flops(graph, shape);  // its reference
   return static_cast<double>(job.accumulation) * flops / (step_seconds * peak);
 }
 

@@ -15,6 +15,7 @@
 #include "executor/observe/memory_snapshot.h"
 #include "executor/observe/phase_table.h"
 #include "program/model_flops.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit {
 
@@ -25,7 +26,7 @@ constexpr std::size_t kSnapshotEvents = 200'000;  // some 15 MB; more is past wh
 /// Of one rank and step.
 double flops_of_step(const ObservedRun& run) {
   const Job& job = run.plan.job;
-  const double flops = training_flops(tape_inputs(run.graph, job, run.device));
+  const double flops = training_flops(run.graph, trainable_parameters(run.graph, job), {job.micro_batch, job.sequence});
   return flops * static_cast<double>(job.accumulation);
 }
 

@@ -327,7 +327,7 @@ void set_allocator(Job& job, std::string_view value) {
 std::string get_freeze(const Job& job) { return fmt::format("{}", fmt::join(job.freeze, ",")); }
 void set_freeze(Job& job, std::string_view value) {
   job.freeze.clear();
-  if (!value.empty() && value != "none") job.freeze = split_list(value);
+  if (!value.empty()) job.freeze = split_list(value);
 }
 
 std::string get_lora_rank(const Job& job) { return job.lora.rank == 0 ? "" : fmt::to_string(job.lora.rank); }

@@ -245,9 +245,9 @@ constexpr std::array kJobFields{
              "allocator. arena: one block, with offsets computed beforehand; runtime vramfit only, on CPU ranks too. "
              "Default: expandable; PyTorch runtimes: native",
              get_allocator, set_allocator, FieldGroup::memory},
-    JobField{"freeze", FieldForm::list, "PATTERN,...",
-             "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head. Default: "
-             "none; with --method lora or qlora all but the adapters, which are always trained",
+    JobField{"freeze", FieldForm::list, "none|PATTERN,...",
+             "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head; or "
+             "none. Default: none; with --method lora or qlora all but the adapters, which are always trained",
              get_freeze, set_freeze, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{"master_dtype", FieldForm::text, "fp16",

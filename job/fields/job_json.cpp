@@ -150,6 +150,10 @@ void read_job(JsonObject& object, Job& job, std::vector<std::string>& fields_set
 Job job_from_json(std::string_view text, const std::string& file) {
   const JsonValue document = parse_json(text, file);
   JsonObject object(document, file);
+  if (object.has("schema")) {
+    object.fail("schema", fmt::format("\"{}\" is no job; if it is a plan or a run, its \"job\" is one",
+                                      printable(object.text("schema"))));
+  }
   Job job = unresolved_job();
   std::vector<std::string> fields_set;
   read_job(object, job, fields_set);

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
-#include "job/fields/field_text.h"
+#include "base/error.h"
+#include "base/suggest.h"
 #include "job/fields/job_fields.h"
 
 namespace vramfit {
@@ -105,7 +107,10 @@ const Stack& stack_named(std::string_view name) {
   if (stack != kStacks.end()) return *stack;
   std::vector<std::string> names;
   for (const Stack& known : kStacks) names.emplace_back(known.name);
-  unknown_value(name, names);
+  const std::string nearest = nearest_name(name, names);
+  throw InputError(fmt::format(
+      "unknown value \"{}\"{} (known: {}; for axolotl and LLaMA-Factory give their configuration, --job FILE)",
+      printable(name), nearest.empty() ? "" : fmt::format("; did you mean \"{}\"?", nearest), fmt::join(names, ", ")));
 }
 
 namespace {

@@ -11,6 +11,7 @@
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
+#include "job/parameters/freeze.h"
 #include "job/parameters/glob.h"
 #include "program/ops/op_row.h"
 #include "program/stages/adapters.h"
@@ -113,7 +114,7 @@ std::vector<bool> matched_parameters(const Graph& graph, const std::string& patt
 std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
   // Of a model with adapters, all else is frozen unless --freeze says which part of it.
   std::vector<bool> trainable(graph.parameters.size(), !has_adapters(job) || !job.freeze.empty());
-  for (const std::string& pattern : job.freeze) {
+  for (const std::string& pattern : freezes_nothing(job) ? std::vector<std::string>{} : job.freeze) {
     const std::vector<bool> frozen = matched_parameters(graph, pattern);
     for (std::size_t i = 0; i < frozen.size(); ++i) trainable[i] = trainable[i] && !frozen[i];
   }

@@ -242,6 +242,10 @@ class OtherFlags(unittest.TestCase):
             self.different("--calibration", figures)
             self.different("--calibration", figures, base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"), command="plan")
             self.refused("--calibration: is of one card", "plan", MODEL, "--gpus", "2xH100-80GB,1xL4", "--calibration", figures, code=4)
+            others = os.path.join(folder, "others.json")
+            with open(others, "w", encoding="utf-8") as file:
+                json.dump({"name": "L4", "figures": {"memory_share": [0.01, "measured"]}}, file)
+            self.refused("measured on L4, and this job is for H100-80GB", "estimate", MODEL, "--gpus", "2xH100-80GB", "--calibration", others)
             phantom = os.path.join(folder, "run.json")
             with open(phantom, "w", encoding="utf-8") as file:
                 json.dump({"schema": "vramfit/run@1"}, file)

@@ -16,15 +16,8 @@ double multiple_of_forward(const std::string& freeze, const LossOptions& loss = 
   if (!freeze.empty()) set_job_field(job, job_field_named("freeze"), freeze, "--freeze");
   const ModelSpec spec = testing::small_model("llama");
   const Graph graph = build_graph(spec, loss);
-  const Precision precision = precision_named("bf16-mixed");
-  const Card card = parse_cluster("1xH100-80GB").card;
   const BatchShape shape{.batch = 2, .sequence = 32};
-  return training_flops({.graph = graph,
-                         .precision = precision,
-                         .device = card.device,
-                         .shape = shape,
-                         .trainable = trainable_parameters(graph, job)}) /
-         forward_flops(graph, shape);
+  return training_flops(graph, trainable_parameters(graph, job), shape) / forward_flops(graph, shape);
 }
 
 }  // namespace

@@ -80,7 +80,7 @@ void write(ExportWriter& writer) {
   if (writer.is("precision", "bf16-pure")) writer.mark("precision", "load the model with dtype=torch.bfloat16");
   const bool is_known = writer.is("checkpointing", "none") || writer.is("checkpointing", "full");
   const bool by_script = !is_sharded(writer) && !writer.is("checkpointing", "none");
-  if (!is_known || by_script) writer.mark("checkpointing", "belongs into your script");
+  if (!is_known || by_script) writer.mark("checkpointing", "belongs in your script");
   if (const std::string storage = storage_of_codes(writer); !storage.empty()) {
     writer.note(fmt::format(
         "--quantization {}: load the model with bnb_4bit_quant_storage=torch.{} and device_map={{\"\": \"cpu\"}}, so "

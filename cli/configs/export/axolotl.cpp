@@ -101,7 +101,7 @@ void write(ExportWriter& writer) {
   if (writer.is("allocator", "native")) {
     writer.mark("allocator", "axolotl sets expandable_segments:True itself, unless PYTORCH_ALLOC_CONF is set");
   }
-  std::string text = fmt::format("base_model: {}\n", yaml_text(writer.plan().spec.name));
+  std::string text = fmt::format("base_model: {}\n", yaml_text(writer.model()));
   text += precision_lines(writer) + adapter_lines(writer);
   text += fmt::format("sequence_len: {}\nmicro_batch_size: {}\n", writer.value("seq_len"), writer.value("micro_batch"));
   text += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));

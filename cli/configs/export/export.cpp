@@ -14,6 +14,7 @@
 #include "job/fields/job_fields.h"
 #include "job/sharding/sharding.h"
 #include "job/stacks/stacks.h"
+#include "model_specs/catalog.h"
 
 namespace vramfit {
 namespace {
@@ -101,7 +102,7 @@ void carry(ExportWriter& writer, const ExportTool& tool, const JobField& field) 
       if (!is_of_precision(job, field)) writer.refuse(field.name, "only what the precision's name says can be written");
       return;
     case Carried::script:
-      if (!field.get(job).empty() && !is_same(row, field.get(job))) writer.mark(field.name, "belongs into your script");
+      if (!field.get(job).empty() && !is_same(row, field.get(job))) writer.mark(field.name, "belongs in your script");
       return;
     case Carried::marked:
       if (!is_same(row, field.get(job))) writer.mark(field.name, row.why);
@@ -149,6 +150,13 @@ Export export_plan(const PlanFile& plan, const ExportTool& named) {
   for (const JobField& field : job_fields()) carry(writer, tool, field);
   tool.write(writer);
   return writer.take();
+}
+
+std::string ExportWriter::model() const {
+  const ModelSpec& spec = plan_.spec;
+  const bool is_short = spec.source.starts_with("catalog:") && spec.name.find('/') == std::string::npos;
+  const CatalogEntry* const entry = is_short ? find_in_catalog(spec.name) : nullptr;
+  return entry == nullptr ? spec.name : std::string(entry->id);
 }
 
 std::string ExportWriter::value(std::string_view field) const { return job_field_named(field).get(plan_.job); }

@@ -69,6 +69,8 @@ class ExportWriter {
   ExportWriter(const PlanFile& plan, const ExportTool& tool) : plan_(plan), tool_(tool) {}
 
   const PlanFile& plan() const { return plan_; }
+  /// The model's name as libraries find it: the catalog's id for a short alias of it, which no hub has.
+  std::string model() const;
   /// The value of a field as its flag takes it.
   std::string value(std::string_view field) const;
   bool is(std::string_view field, std::string_view wanted) const { return value(field) == wanted; }

@@ -72,7 +72,7 @@ std::string reshard(ExportWriter& writer) {
 
 void write(ExportWriter& writer) {
   const Job& job = writer.plan().job;
-  const std::string_view name = writer.plan().spec.name;
+  const std::string name = writer.model();
   const TitanModel* model = titan_model(name);
   if (model == nullptr) throw InputError(fmt::format("--to torchtitan: {}: none of torchtitan's flavors", name));
   const bool is_sharded = job.sharding != "no-shard";

@@ -89,10 +89,9 @@ std::string target_lines(ExportWriter& writer) {
 
 std::string model_lines(ExportWriter& writer) {
   const Job& job = writer.plan().job;
-  const TorchtuneBuilder* const builder = torchtune_builder_named(writer.plan().spec.name, job.rotary_positions);
+  const TorchtuneBuilder* const builder = torchtune_builder_named(writer.model(), job.rotary_positions);
   if (builder == nullptr) {
-    throw InputError(
-        fmt::format("--to torchtune: {}: no builder of torchtune's is known for it", writer.plan().spec.name));
+    throw InputError(fmt::format("--to torchtune: {}: no builder of torchtune's is known for it", writer.model()));
   }
   if (builder->max_seq_len < job.sequence) {
     writer.refuse("seq_len", fmt::format("torchtune's {} takes {} tokens", builder->name, builder->max_seq_len));

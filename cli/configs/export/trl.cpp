@@ -105,7 +105,7 @@ std::string length_lines(ExportWriter& writer) {
 }
 
 std::string argument_lines(ExportWriter& writer) {
-  std::string text = fmt::format("model_name_or_path: {}\n", yaml_text(writer.plan().spec.name));
+  std::string text = fmt::format("model_name_or_path: {}\n", yaml_text(writer.model()));
   text += hf_precision_lines(writer);
   text += fmt::format("attn_implementation: {}\n", hf_attention(writer));
   text += length_lines(writer);

@@ -78,10 +78,6 @@ void read_length(const Setting& setting, Draft& draft) {
   draft.set(fact::kAnyLength, "on", setting, "rows as long as the data have them: give the longest as --seq-len");
 }
 
-constexpr std::string_view kDpoAlone =
-    "a trainer of preferences has it; DPOTrainer's is \"trl dpo\", --stack trl-dpo, or a file with f_divergence_type: "
-    "reverse_kl";
-
 void read_loss_type(const Setting& setting, Draft& draft) {
   if (draft.is(fact::kLibrary, "trl-dpo")) {
     if (setting.texts() == std::vector<std::string>{"sigmoid"})
@@ -109,14 +105,15 @@ void read_beta(const Setting& setting, Draft& draft) {
     if (setting.is_off()) return draft.understand(setting, "GRPOTrainer without a reference");
     draft.set(fact::kReference, "on", setting, "--grpo reference");
   } else {
-    draft.not_modelled(setting, kDpoAlone);
+    draft.not_modelled(setting,
+                       "DPOTrainer and GRPOTrainer have it: \"trl dpo\" or \"trl grpo\" before the file, or --stack "
+                       "trl-dpo or trl-grpo");
   }
 }
 
 constexpr std::string_view kGeneration =
     "training with generation: GRPOTrainer's step is --stack trl-grpo, and \"vramfit rehearse --recipe trl-grpo\" has "
-    "it "
-    "whole";
+    "it whole";
 
 /// Completions, behind a prompt of one token.
 void read_completion_length(const Setting& setting, Draft& draft) {
@@ -259,9 +256,11 @@ constexpr std::array kOthers{
     UnmodelledKeys{"codes of another kind than NF4", "bnb_4bit_quant_type", "nf4"},
     UnmodelledKeys{
         "preference training otherwise than DPOTrainer's defaults (vramfit rehearse of the script has it)",
-        "precompute_ref_log_probs precompute_ref_batch_size max_prompt_length ref_model_init_kwargs "
+        "precompute_ref_log_probs precompute_ref_batch_size ref_model_init_kwargs "
         "ref_model_name_or_path ref_adapter_name sync_ref_model rpo_alpha ld_alpha loss_weights use_weighting "
         "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
+    UnmodelledKeys{"older versions of TRL cut prompts to it; leave it out, and add it to --seq-len",
+                   "max_prompt_length"},
     UnmodelledKeys{kGeneration,
                    "generation_batch_size use_vllm vllm_* "
                    "reward_model_name_or_path delta scale_rewards num_ppo_epochs response_length kl_coef "

@@ -206,6 +206,24 @@ TEST_CASE("a job that is exported and imported is the same, or was refused with 
   }
 }
 
+TEST_CASE("a model is written under the name that a hub has for it, which a short one isn't") {
+  PlanFile plan;
+  plan.cluster = parse_cluster("1xH100-80GB");
+  const auto exported = [&](const char* name, const char* tool) {
+    plan.spec = catalog_spec(*find_in_catalog(name));
+    plan.spec.name = name;  // as it was asked for
+    std::vector<std::string> notes;
+    Job job = on_stack(unresolved_job(), defaults_of(stack_named("transformers"), plan.cluster));
+    set_job_field(job, job_field_named("precision"), "bf16-pure", "precision");
+    plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+    return export_plan(plan, export_tool_named(tool)).files.back().text;
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  CHECK(has(exported("llama-3.1-8b", "axolotl"), "base_model: meta-llama/Llama-3.1-8B\n"));
+  CHECK(has(exported("Llama-3.1-8B", "trl"), "model_name_or_path: meta-llama/Llama-3.1-8B\n"));
+  CHECK(has(exported("unsloth/Llama-3.1-8B", "trl"), "model_name_or_path: unsloth/Llama-3.1-8B\n"));
+}
+
 TEST_CASE("of a plan with ZeRO-1 or ZeRO-2, buckets are written in numbers, and ZeRO-1 for DeepSpeed alone") {
   PlanFile plan;
   plan.spec = a_model();

@@ -11,6 +11,7 @@
 #include "program/make_program.h"
 #include "program/model_flops.h"
 #include "program/stages/adapters.h"
+#include "program/stages/trainable.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -51,8 +52,24 @@ TEST_CASE("a speed is that of its step, for all ranks and for one, with a range 
   CHECK(speed.most_step_seconds == 1.5 * step);
   CHECK(speed.tokens_per_second == doctest::Approx(8 * 2 * 3 * 2048 / step));
   CHECK(speed.tokens_per_second_per_card == doctest::Approx(2 * 3 * 2048 / step));
-  const double flops = training_flops(tape_inputs(world.graph, world.job, world.cluster.card.device));
+  const double flops = training_flops(world.graph, trainable_parameters(world.graph, world.job),
+                                      {world.job.micro_batch, world.job.sequence});
   CHECK(speed.model_flops_utilization == doctest::Approx(3 * flops / (step * world.cluster.card.bf16_flops)));
+}
+
+TEST_CASE("frozen weights count for less in whoever's job they are") {
+  const auto utilization = [](std::vector<std::pair<std::string, std::string>> fields, const char* method) {
+    fields.emplace_back("method", method);
+    const World world = world_of("1xH200", fields);
+    return model_flops_utilization(world.graph, world.job, world.cluster.card, 1);
+  };
+  const std::vector<std::pair<std::string, std::string>> trainer{{"runtime", "pytorch"}, {"modeling", "transformers"}};
+  CHECK(utilization(trainer, "full") == doctest::Approx(utilization({}, "full")));
+  CHECK(utilization(trainer, "lora") == doctest::Approx(utilization({}, "lora")));
+  // Forward and the gradients of inputs remain, of attention all; adapters add little.
+  const double share = utilization(trainer, "lora") / utilization(trainer, "full");
+  CHECK(share > 0.66);
+  CHECK(share < 0.75);
 }
 
 TEST_CASE("exposed communication is what collectives lengthen a step by: nothing alone, more over a slow network") {

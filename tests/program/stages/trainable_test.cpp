@@ -43,6 +43,7 @@ TEST_CASE("parts of a model are frozen by name") {
   CHECK(trained({"layers:0-2"}) == Names{"embed.weight", "head.weight"});
   CHECK(trained({"layers:0-1", "embeddings"}) == Names{"layers.2.proj.weight", "head.weight"});
   CHECK(trained({"head", "layers.?.*"}) == Names{"embed.weight"});
+  CHECK(trained({"none"}) == trained({}));
 }
 
 TEST_CASE("a tied weight is frozen with either of its parts") {
