@@ -46,7 +46,8 @@ std::optional<Advice> expand_segments(const CardUse& use) {
     return Advice{"torch.cuda.empty_cache() won't help: expandable segments are on already",
                   has + "; what is left of it lies between tensors", false};
   }
-  const std::string what = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+  const std::string setting = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+  const std::string what = use.is_of_old_torch ? "PyTorch 2.1 or newer, with " + setting : setting;
   if (!use.asked) return Advice{what, has, false};
   if (unallocated >= *use.asked) {
     return Advice{

@@ -57,6 +57,7 @@ CardUse use_of(const MemoryMessage& message) {
   use.free = message.free;
   use.allocated = message.allocated;
   use.private_pools = message.private_pools;
+  use.is_of_old_torch = message.is_of_old_torch;
   use.expandable = message.expandable;
   if (message.allowed && (!message.total || *message.allowed < *message.total)) use.limit = message.allowed;
   if (message.allocated && message.reserved) use.unallocated = at_least_zero(*message.reserved - *message.allocated);

@@ -21,6 +21,7 @@ struct CardUse {
   std::optional<Bytes> private_pools;
   std::int64_t largest_other = 0;  // the number of the other process that has most; 0: none
   bool own_by_size = false;        // which process is this one follows from sizes: in a container, numbers differ
+  bool is_of_old_torch = false;    // which has no expandable segments
   bool expandable = false;         // expandable segments are on, as far as is known
 
   /// What the card, or the limit, would have let PyTorch still reserve; none if the card's free memory isn't known.

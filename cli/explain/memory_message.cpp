@@ -180,6 +180,7 @@ MemoryMessage read_memory_message(std::string_view text) {
   message.expandable = text.find("expandable_segments is enabled") != std::string_view::npos;
   if (text.find(" already allocated;") != std::string_view::npos) {
     read_parentheses(message, text);
+    message.is_of_old_torch = true;
   } else {
     read_sentences(message, text);
   }

@@ -31,6 +31,7 @@ struct MemoryMessage {
   std::optional<Bytes> asked, total, free, allowed;
   std::optional<Bytes> allocated, reserved;  // by PyTorch, in this process
   std::optional<Bytes> private_pools;        // of `allocated`: CUDA graphs
+  bool is_of_old_torch = false;              // before 2.1, which has no expandable segments
   bool expandable = false;                   // it says that expandable segments are on; 2.15 does
   std::vector<ProcessUse> processes;         // on the card; at most 64
   std::string text;                          // as it stood in the file, cut

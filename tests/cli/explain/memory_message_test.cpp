@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "cli/explain/advice.h"
 #include "cli/explain/card_use.h"
@@ -45,6 +47,11 @@ TEST_CASE("the wording of 2.0 has its figures in parentheses") {
   CHECK(use.available() == gib(0.5));  // what the limit leaves is less than what is free
   CHECK_FALSE(use.others.has_value());
   CHECK(use.rest == gib(23.69) - gib(21.5) - gib(1.23));  // nobody says whose
+  const std::vector<Advice> advice = advice_for(use, {});
+  const auto segments = std::ranges::find_if(
+      advice, [](const Advice& each) { return each.what.find("expandable_segments") != std::string::npos; });
+  REQUIRE(segments != advice.end());
+  CHECK(segments->what.starts_with("PyTorch 2.1 or newer"));  // 2.0 has none
 }
 
 TEST_CASE("the wordings from 2.1 on have sentences, with processes, a limit and private pools") {
