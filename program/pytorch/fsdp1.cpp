@@ -40,20 +40,22 @@ Fsdp1::Fsdp1(Torch& torch, const Graph& graph, const Job& job)
       graph_(graph),
       ranks_(job.mesh.shard),
       compute_(job.precision.compute),
-      storage_(job.precision.storage),
       reduce_(job.precision.reduce),
-      prefetch_(job.backward_prefetch) {}
+      prefetch_(job.backward_prefetch),
+      held_(held_parameters(graph, job)) {}
 
-int Fsdp1::add_unit(std::string name, const std::vector<int>& parameters, bool is_root, bool reshards_after_forward) {
-  FlatUnit unit{.name = std::move(name),
+int Fsdp1::add_unit(FlatUnitParts parts) {
+  const HeldParameter& held = held_[at(parts.parameters.front())];
+  FlatUnit unit{.parts = std::move(parts),
                 .parameters = {},
                 .layout = {},
-                .is_root = is_root,
-                .reshards_after_forward = reshards_after_forward,
+                .is_trained = held.trainable,
+                .storage = held.dtype,
                 .shard = {},
                 .whole = {},
                 .gradient = {},
                 .whole_gradient = {}};
+  const std::vector<int>& parameters = unit.parts.parameters;
   std::vector<std::int64_t> sizes;
   for (const int index : parameters) sizes.push_back(element_count(graph_.parameters[at(index)]));
   unit.layout = flat_layout(sizes, compute_, ranks_);
@@ -80,18 +82,19 @@ int Fsdp1::add_unit(std::string name, const std::vector<int>& parameters, bool i
 /// before there are two of all parameters.
 void Fsdp1::load(int number) {
   FlatUnit& unit = units_[at(number)];
-  const Scope scope(heap(), unit.name);
+  const Scope scope(heap(), unit.parts.name);
   std::vector<Tensor> parameters;
   Accesses accesses;
   for (const FlatParameter& p : unit.parameters) {
-    parameters.push_back(heap().make(p.elements, storage_, Category::unsharded_parameters, "whole " + p.trained.name));
+    parameters.push_back(
+        heap().make(p.elements, unit.storage, Category::unsharded_parameters, "whole " + p.trained.name));
     heap().run("aten::_to_copy", {writes(parameters.back())}, {.bytes = 0});
     accesses.push_back(reads(parameters.back()));
   }
-  Tensor flat = heap().make(unit.layout.elements, storage_, Category::unsharded_parameters, "flat parameter");
+  Tensor flat = heap().make(unit.layout.elements, unit.storage, Category::unsharded_parameters, "flat parameter");
   accesses.push_back(writes(flat));
   heap().run("aten::cat", accesses);
-  unit.shard = heap().make(shard_elements(unit), storage_, Category::parameters, "shard of the flat parameter");
+  unit.shard = heap().make(shard_elements(unit), unit.storage, Category::parameters, "shard of the flat parameter");
   heap().run("aten::clone", {reads(flat), writes(unit.shard)});
   flat = {};
   for (FlatParameter& p : unit.parameters) {
@@ -103,13 +106,14 @@ void Fsdp1::load(int number) {
 void Fsdp1::initialize() {
   is_initialized_ = true;
   for (const FlatUnit& unit : units_) {
-    const Scope scope(heap(), unit.name);
+    const Scope scope(heap(), unit.parts.name);
     const auto make_once = [&](std::int64_t elements, Dtype dtype, const char* what) {
       const Tensor made = heap().make(elements, dtype, Category::communication, what);
     };
-    if (is_cast()) make_once(shard_elements(unit), compute_, "shard, cast, made once");
+    if (is_cast(unit)) make_once(shard_elements(unit), compute_, "shard, cast, made once");
     make_once(unit.layout.elements, compute_, "gathered parameters, made once");
-    if (is_cast()) make_once(unit.layout.elements, storage_, "gathered parameters in full precision, made once");
+    if (is_cast(unit))
+      make_once(unit.layout.elements, unit.storage, "gathered parameters in full precision, made once");
   }
 }
 
@@ -124,11 +128,12 @@ void Fsdp1::begin_forward() {
 
 /// _unshard: the shard is cast on a stream of its own, into a tensor that lives until it is gathered.
 void Fsdp1::gather(FlatUnit& unit) {
+  unit.is_seen_whole = true;
   if (unit.whole.storage) return;
-  const Scope scope(heap(), unit.name);
+  const Scope scope(heap(), unit.parts.name);
   const std::int64_t own = shard_elements(unit);
   Tensor sent = unit.shard;
-  if (is_cast()) {
+  if (is_cast(unit)) {
     sent = heap().make(own, compute_, Category::communication, "shard, cast", Stream::to_device);
     heap().run("aten::copy_", {reads(unit.shard), writes(sent)}, Stream::to_device);
     heap().wait_for_stream(Stream::all_gather, Stream::to_device);
@@ -138,9 +143,9 @@ void Fsdp1::gather(FlatUnit& unit) {
   const int token = heap().start(program::Collective::all_gather, program::Axis::shard,
                                  {writes(unit.whole), reads(sent)}, Stream::all_gather, own * dtype_bytes(compute_));
   heap().wait(token, Stream::all_gather);
-  if (is_cast()) heap().wait_for_stream(Stream::to_device, Stream::all_gather);  // before its pool has it again
+  if (is_cast(unit)) heap().wait_for_stream(Stream::to_device, Stream::all_gather);  // before its pool has it again
   for (const FlatParameter& p : unit.parameters) {
-    torch_.set_parameter(p.parameter, heap().narrow(unit.whole, p.begin, p.elements));
+    torch_.set_parameter(p.parameter, heap().narrow(unit.whole, p.begin, p.elements), unit.is_trained);
   }
 }
 
@@ -154,7 +159,7 @@ void Fsdp1::release(FlatUnit& unit) {
 /// Views of the flat parameter (_use_unsharded_views), made on the stream that gathers, where their backward runs, too.
 void Fsdp1::see_parameters(int number) {
   FlatUnit& unit = units_[at(number)];
-  const Scope scope(heap(), unit.name);
+  const Scope scope(heap(), unit.parts.name);
   std::vector<int> parameters;
   for (const FlatParameter& p : unit.parameters) parameters.push_back(p.parameter);
   torch_.see_as_parts(
@@ -163,18 +168,27 @@ void Fsdp1::see_parameters(int number) {
       [this, number](Tensor gradient) { post_backward(units_[at(number)], std::move(gradient)); }, Stream::all_gather);
 }
 
-void Fsdp1::pre_forward(int number) {
+/// A checkpoint that computes forward again leaves the unit alone whose backward has asked for that. What is frozen is
+/// let go of when the gradients of the unit's input are there, if it wants one
+/// (_register_post_backward_reshard_only_hook).
+void Fsdp1::pre_forward(int number, const Tensor& input) {
   FlatUnit& unit = units_[at(number)];
-  gather(unit);
-  see_parameters(number);
+  if (unit.awaits_gradient) return;
+  if (!unit.is_gathered_ahead) gather(unit);
+  if (unit.is_trained) see_parameters(number);
   heap().wait_for_stream(Stream::compute, Stream::all_gather);
+  if (unit.is_trained || !input.made_by) return;
+  input.made_by->before.emplace_back([this, number] { end_backward(units_[at(number)]); });
 }
 
+/// _exec_order_utils.py: record_post_forward, which takes the first unit for one that hasn't run.
 void Fsdp1::post_forward(int number, const Tensor& output) {
   FlatUnit& unit = units_[at(number)];
-  unit.forward_index = static_cast<int>(forward_order_.size());
+  if (unit.awaits_gradient) return;
+  if (unit.forward_index <= 0) unit.forward_index = static_cast<int>(forward_order_.size());
   forward_order_.push_back(number);
-  if (!unit.is_root && unit.reshards_after_forward) release(unit);
+  unit.is_gathered_ahead = false;
+  if (unit.parts.reshards_after_forward) reshard(unit, !unit.parts.is_root);
   if (!output.made_by) return;
   unit.needs_gather = true;
   output.made_by->before.emplace_back([this, number] { pre_backward(number); });
@@ -182,8 +196,9 @@ void Fsdp1::post_forward(int number, const Tensor& output) {
 
 void Fsdp1::pre_backward(int number) {
   FlatUnit& unit = units_[at(number)];
+  unit.awaits_gradient = true;
   if (std::exchange(unit.needs_gather, false)) {
-    gather(unit);
+    if (!unit.is_gathered_ahead) gather(unit);
     heap().wait_for_stream(Stream::compute, Stream::all_gather);
   }
   if (prefetch_ == BackwardPrefetch::pre) prefetch_before(unit);
@@ -194,7 +209,21 @@ void Fsdp1::prefetch_before(const FlatUnit& unit) {
   const int before = unit.forward_index - 1;
   if (before < 0) return;
   FlatUnit& next = units_[at(forward_order_[at(before)])];
-  if (next.needs_gather) gather(next);
+  if (!next.needs_gather || next.is_gathered_ahead) return;
+  gather(next);
+  next.is_gathered_ahead = true;
+}
+
+void Fsdp1::reshard(FlatUnit& unit, bool frees) {
+  if (frees) release(unit);
+  unit.is_gathered_ahead = unit.is_seen_whole = false;
+}
+
+/// _post_backward_reshard
+void Fsdp1::end_backward(FlatUnit& unit) {
+  unit.awaits_gradient = false;
+  reshard(unit, frees_in_backward(unit));
+  if (prefetch_ == BackwardPrefetch::post) prefetch_before(unit);
 }
 
 /// The backward of split_with_sizes, whose padding has gradients of zeros.
@@ -215,15 +244,14 @@ Tensor Fsdp1::joined(const FlatUnit& unit, const std::vector<Tensor>& gradients)
 /// The flat gradient of a micro-batch that reduces nothing is kept, and later ones are added to it. Each is held until
 /// the hook behind it returns.
 void Fsdp1::post_backward(FlatUnit& unit, Tensor gradient) {
-  const Scope scope(heap(), unit.name);
+  const Scope scope(heap(), unit.parts.name);
   const bool is_first = !unit.whole_gradient.storage;
   if (is_first) {
     unit.whole_gradient = std::move(gradient);
   } else {
     heap().run("aten::add_", {reads(gradient), changes(unit.whole_gradient)}, Stream::all_gather);
   }
-  if (syncs_gradients_ || unit.reshards_after_forward) release(unit);
-  if (prefetch_ == BackwardPrefetch::post) prefetch_before(unit);
+  end_backward(unit);
   if (syncs_gradients_) {
     reduce(unit, std::exchange(unit.whole_gradient, {}));
   } else if (is_first) {
@@ -236,9 +264,9 @@ void Fsdp1::post_backward(FlatUnit& unit, Tensor gradient) {
 void Fsdp1::make_gradient_views(const FlatUnit& unit) {
   for (const FlatParameter& p : unit.parameters) {
     const bool is_like_view =
-        !is_cast() && p.trained.elements == p.elements && graph_.parameters[at(p.parameter)].shape.size() == 1;
+        !is_cast(unit) && p.trained.elements == p.elements && graph_.parameters[at(p.parameter)].shape.size() == 1;
     if (is_like_view) continue;
-    const Tensor like = heap().make(p.trained.elements, storage_, Category::temporaries,
+    const Tensor like = heap().make(p.trained.elements, unit.storage, Category::temporaries,
                                     "gradient like the part of " + p.trained.name, Stream::all_gather);
   }
 }
@@ -249,7 +277,7 @@ void Fsdp1::reduce(FlatUnit& unit, Tensor gradient) {
   for (const Stream before : {Stream::compute, Stream::all_gather}) {
     heap().wait_for_stream(Stream::reduce_scatter, before);
   }
-  const bool is_converted = reduce_ != storage_;
+  const bool is_converted = reduce_ != unit.storage;
   Tensor reduced = heap().make(own, reduce_, is_converted ? Category::communication : Category::gradients,
                                is_converted ? "reduced gradient" : "gradient of the shard", Stream::reduce_scatter);
   const int token =
@@ -257,7 +285,8 @@ void Fsdp1::reduce(FlatUnit& unit, Tensor gradient) {
                    Stream::reduce_scatter, own * dtype_bytes(reduce_));
   heap().wait(token, Stream::reduce_scatter);
   if (is_converted) {
-    Tensor converted = heap().make(own, storage_, Category::gradients, "gradient of the shard", Stream::reduce_scatter);
+    Tensor converted =
+        heap().make(own, unit.storage, Category::gradients, "gradient of the shard", Stream::reduce_scatter);
     heap().run("aten::_to_copy", {reads(reduced), writes(converted)}, Stream::reduce_scatter);
     reduced = std::move(converted);
   }
@@ -265,10 +294,14 @@ void Fsdp1::reduce(FlatUnit& unit, Tensor gradient) {
   unit.gradient = std::move(reduced);
 }
 
-/// _post_backward_final_callback
+/// _post_backward_final_callback. What is frozen and stands behind inputs that want no gradient is let go of here.
 void Fsdp1::finish_backward() {
   heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
-  for (FlatUnit& unit : units_) unit.needs_gather = false;
+  for (FlatUnit& unit : units_) {
+    if (unit.is_seen_whole) reshard(unit, frees_in_backward(unit));
+    unit.needs_gather = unit.is_gathered_ahead = unit.awaits_gradient = false;
+    unit.forward_index = -1;
+  }
   forward_order_.clear();
 }
 

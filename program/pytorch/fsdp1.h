@@ -11,6 +11,7 @@
 #include "model_specs/graph.h"
 #include "program/pytorch/torch.h"
 #include "program/pytorch/wrapper.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit::eager {
 
@@ -30,32 +31,45 @@ struct FlatLayout {
 };
 FlatLayout flat_layout(const std::vector<std::int64_t>& parameters, Dtype gathered, std::int64_t ranks);
 
-/// What one call of FullyShardedDataParallel wraps but for what others in it do.
-struct FlatUnit {
+/// What one call of FullyShardedDataParallel is given: parameters that are all trained or all frozen.
+struct FlatUnitParts {
   std::string name;
+  std::vector<int> parameters;
+  bool is_root = false, reshards_after_forward = true;
+};
+
+/// What it wraps but for what others in it do.
+struct FlatUnit {
+  FlatUnitParts parts;
   std::vector<FlatParameter> parameters;
   FlatLayout layout;
-  bool is_root = false, reshards_after_forward = true;
+  bool is_trained = true;
+  Dtype storage = Dtype::f32;
   Tensor shard;           // in the dtype of storage
   Tensor whole;           // gathered, in the dtype of computing
   Tensor gradient;        // of the shard
   Tensor whole_gradient;  // of micro-batches that reduce nothing
   bool needs_gather = false;
-  int forward_index = -1;  // in the order in which units ended their forward
+  bool is_gathered_ahead = false;
+  bool is_seen_whole = false;    // whether its parameters, looked at from outside, are the gathered ones
+  bool awaits_gradient = false;  // its backward has begun and its gradient isn't there
+  int forward_index = -1;        // in the order in which units ended their forward
 };
 
 class Fsdp1 {
  public:
   Fsdp1(Torch& torch, const Graph& graph, const Job& job);
 
-  /// The index of the unit. They come in the order in which the model's modules have them, the root's first.
-  int add_unit(std::string name, const std::vector<int>& parameters, bool is_root, bool reshards_after_forward);
+  /// The index of the unit. They come in the order in which the model's modules have them: the root's first, and one
+  /// that has others within itself before these.
+  int add_unit(FlatUnitParts parts);
   /// Makes a unit's shard, of parameters that come from the host, and are broadcast by rank 0 (sync_module_states).
   void load(int unit);
 
   /// What the root does before its arguments are converted.
   void begin_forward();
-  void pre_forward(int unit);
+  /// `input`: what the unit's module is called with.
+  void pre_forward(int unit, const Tensor& input);
   /// Puts the hook before the unit's backward on its output.
   void post_forward(int unit, const Tensor& output);
   void finish_backward();
@@ -67,14 +81,17 @@ class Fsdp1 {
 
  private:
   Heap& heap() { return torch_.heap(); }
-  bool is_cast() const { return compute_ != storage_; }
+  bool is_cast(const FlatUnit& unit) const { return compute_ != unit.storage; }
   std::int64_t shard_elements(const FlatUnit& unit) const { return unit.layout.elements / ranks_; }
   void initialize();
   void gather(FlatUnit& unit);
   void release(FlatUnit& unit);
+  void reshard(FlatUnit& unit, bool frees);
+  bool frees_in_backward(const FlatUnit& unit) const { return syncs_gradients_ || unit.parts.reshards_after_forward; }
   void see_parameters(int unit);
   void pre_backward(int unit);
   void prefetch_before(const FlatUnit& unit);
+  void end_backward(FlatUnit& unit);
   void post_backward(FlatUnit& unit, Tensor gradient);
   void make_gradient_views(const FlatUnit& unit);
   void reduce(FlatUnit& unit, Tensor gradient);
@@ -83,9 +100,10 @@ class Fsdp1 {
   Torch& torch_;
   const Graph& graph_;
   std::int64_t ranks_;
-  Dtype compute_, storage_, reduce_;
+  Dtype compute_, reduce_;
   BackwardPrefetch prefetch_;
   bool syncs_gradients_ = true, is_initialized_ = false, are_zeroed_ = false;
+  std::vector<HeldParameter> held_;  // by parameter
   std::vector<FlatUnit> units_;
   std::vector<int> forward_order_;
 };

@@ -1,7 +1,8 @@
 // What a library may hang on each module of a model, down to single layers (torch.nn.Module's hooks), as DeepSpeed's
-// ZeRO-3 does. Other wrappers are content with whole blocks (wrapper.h).
+// ZeRO-3 does, and FSDP1 on adapters. Other wrappers are content with whole blocks (wrapper.h).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,12 @@ class ModuleHooks {
   virtual Tensor leave(const Submodule& module, Tensor output) = 0;
   /// A parameter of another module is looked at within `module`, before that other one is entered.
   virtual void reach(const Submodule& module, int parameter) = 0;
-  /// A parameter's values as they are now: those that backward reads may be others, gathered anew.
+  /// Whether layers are the library's own, which keep parameters themselves and not their values.
+  virtual bool replaces_layers() const { return true; }
+  /// A parameter's values as they are now: those that backward reads may be others, gathered anew. Of such layers.
   virtual Tensor values_of(int parameter) const = 0;
+  /// The type that a parameter has now for who looks at it from outside its module; nothing: that of its storage.
+  virtual std::optional<Dtype> seen_dtype(int /*parameter*/) const { return std::nullopt; }
 };
 
 }  // namespace vramfit::eager

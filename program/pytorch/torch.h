@@ -235,6 +235,10 @@ class Torch final : public Backend {
   void reach(const Submodule& module, int parameter) const {
     if (hooks_ != nullptr) hooks_->reach(module, parameter);
   }
+  /// The type of a parameter as it is looked at from outside its module.
+  std::optional<Dtype> seen_dtype(int parameter) const {
+    return hooks_ == nullptr ? std::nullopt : hooks_->seen_dtype(parameter);
+  }
   /// Whether backward runs, which may compute parts of forward again.
   bool is_in_backward() const { return in_backward_; }
 
@@ -324,6 +328,7 @@ class Torch final : public Backend {
     bool has_bias = false;
   };
   Tensor product_of(Factors of, std::int64_t inputs, std::int64_t outputs);
+  bool has_replaced_layers() const { return hooks_ != nullptr && hooks_->replaces_layers(); }
   Tensor hooked_linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias);
   Saved save_hooked(int parameter, bool is_needed = true) const;
   program::Access reads_hooked(const Tensor& kept, int parameter) const;

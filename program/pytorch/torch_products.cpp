@@ -108,7 +108,7 @@ Torch::Operand Torch::operand(int parameter, std::int64_t elements) {
 
 /// mm, or with a bias addmm. Autocast converts arguments from the last to the first.
 Tensor Torch::linear(const Tensor& x, int parameter, std::int64_t inputs, std::int64_t outputs, int bias) {
-  if (hooks_ != nullptr) return hooked_linear(x, parameter, inputs, outputs, bias);
+  if (has_replaced_layers()) return hooked_linear(x, parameter, inputs, outputs, bias);
   Factors factors;
   factors.has_bias = bias >= 0;
   if (factors.has_bias) factors.added = operand(bias, outputs);

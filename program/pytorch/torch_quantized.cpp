@@ -81,7 +81,7 @@ Tensor Torch::product_with_dequantized(const Tensor& x, int parameter, const Wor
   if (scales.elements > 0) shifted = computed("aten::add", {reads(scales)}, make_like(scales, "scales"));
   const Tensor weight = dequantized(reads_parameter(parameter), elements, shifted, x.dtype);
   Accesses factors{reads(x), reads(weight)};
-  const bool is_fused = bias >= 0 && hooks_ == nullptr;
+  const bool is_fused = bias >= 0 && !has_replaced_layers();
   if (is_fused) factors.push_back(reads_parameter(bias));
   Tensor y = product(factors, shape, x.dtype, is_fused);
   if (bias >= 0 && !is_fused) heap_.run("aten::add_", {reads_parameter(bias), changes(y)});
@@ -110,7 +110,7 @@ Tensor Torch::linear_4bit(const Tensor& x, int parameter, std::int64_t inputs, s
   } else {
     y = product_with_dequantized(input, parameter, {rows, outputs, inputs}, bias);
   }
-  const Tensor codes = hooks_ == nullptr ? Tensor{} : hooks_->values_of(parameter);
+  const Tensor codes = has_replaced_layers() ? hooks_->values_of(parameter) : Tensor{};
   y = record(std::move(y), {edge_to(input)}, {}, [=, this](Tensor& g, const std::vector<Tensor>&) {
     if (codes.storage) keep_with_loss(codes);
     Tensor scales = dequantized_scales(parameter, elements);

@@ -20,9 +20,11 @@
 #include "program/not_modelled.h"
 #include "program/pytorch/fsdp1.h"
 #include "program/pytorch/modelings/segment_reader.h"
+#include "program/pytorch/module_hooks.h"
 #include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
 #include "program/runtimes/runtimes.h"
+#include "program/stages/adapters.h"
 #include "program/stages/wrapping.h"
 
 namespace vramfit {
@@ -41,7 +43,9 @@ using eager::Torch;
 using eager::Trained;
 using eager::writes;
 
-class FlatSharded final : public eager::Wrapper {
+/// Blocks are units, and what is in none belongs to the root's. PEFT's policy makes one of each layer with a weight
+/// that is trained, too, which are an adapter's two (peft/utils/other.py: fsdp_auto_wrap_policy).
+class FlatSharded final : public eager::Wrapper, public eager::ModuleHooks {
  public:
   FlatSharded(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
       : torch_(torch), graph_(graph), precision_(job.precision), fsdp_(torch, graph, job) {
@@ -49,31 +53,53 @@ class FlatSharded final : public eager::Wrapper {
     std::vector<int> root = modules.front().all();
     head_ = modules.back().all();
     root.insert(root.end(), head_.begin(), head_.end());
-    fsdp_.add_unit(kRootUnit, root, true, reshards);
-    for (std::size_t m = 1; m + 1 < modules.size(); ++m) {
-      fsdp_.add_unit(modules[m].name, modules[m].all(), false, reshards);
+    fsdp_.add_unit({kRootUnit, root, true, reshards});
+    if (has_adapters(job)) {
+      of_adapter_.assign(graph.parameters.size(), -1);
+      torch.set_module_hooks(this);
     }
+    of_module_.push_back(kRoot);
+    for (std::size_t m = 1; m + 1 < modules.size(); ++m) add_block(modules[m], reshards);
   }
 
-  /// Inner units are made before the root.
+  /// Inner units are made before those around them.
   void load() override {
-    const int count = static_cast<int>(fsdp_.units().size());
-    for (int unit = 1; unit < count; ++unit) fsdp_.load(unit);
-    fsdp_.load(kRoot);
+    for (auto block = of_module_.rbegin(); block != of_module_.rend(); ++block) {
+      const int next = block == of_module_.rbegin() ? static_cast<int>(fsdp_.units().size()) : *(block - 1);
+      for (int adapter = *block + 1; adapter < next && *block != kRoot; ++adapter) fsdp_.load(adapter);
+      fsdp_.load(*block);
+    }
   }
 
   std::optional<Dtype> dtype_of_buffers() const override {
     return precision_.compute == precision_.storage ? std::nullopt : std::optional(precision_.compute);
   }
   void enter_model() override { fsdp_.begin_forward(); }
-  void begin_forward() override { fsdp_.pre_forward(kRoot); }
+  void begin_forward() override { fsdp_.pre_forward(kRoot, {}); }
   void end_forward(const Tensor& loss) override { fsdp_.post_forward(kRoot, loss); }
   Tensor pre_forward(std::size_t module, Tensor input) override {
-    if (is_unit(module)) fsdp_.pre_forward(static_cast<int>(module));
+    if (is_block(module)) fsdp_.pre_forward(of_module_[module], input);
     return input;
   }
   void post_forward(std::size_t module, const Tensor& output) override {
-    if (is_unit(module)) fsdp_.post_forward(static_cast<int>(module), output);
+    if (is_block(module)) fsdp_.post_forward(of_module_[module], output);
+  }
+  Tensor enter(const eager::Submodule& module, Tensor input) override {
+    const int unit = unit_of(module);
+    if (unit >= 0) fsdp_.pre_forward(unit, input);
+    return input;
+  }
+  Tensor leave(const eager::Submodule& module, Tensor output) override {
+    const int unit = unit_of(module);
+    if (unit >= 0) fsdp_.post_forward(unit, output);
+    return output;
+  }
+  void reach(const eager::Submodule& /*module*/, int /*parameter*/) override {}
+  bool replaces_layers() const override { return false; }
+  Tensor values_of(int /*parameter*/) const override { return {}; }
+  std::optional<Dtype> seen_dtype(int parameter) const override {
+    const FlatUnit& unit = fsdp_.units()[at(of_adapter_[at(parameter)])];
+    return unit.is_seen_whole ? precision_.compute : unit.storage;
   }
   void finish_backward() override { fsdp_.finish_backward(); }
   void zero_gradients() override { fsdp_.zero_gradients(); }
@@ -82,6 +108,7 @@ class FlatSharded final : public eager::Wrapper {
   std::vector<Trained*> trained() override {
     std::vector<Trained*> list;
     for (FlatUnit& unit : fsdp_.units()) {
+      if (!unit.is_trained) continue;
       for (FlatParameter& p : unit.parameters) {
         if (p.trained.elements > 0) list.push_back(&p.trained);
       }
@@ -90,7 +117,9 @@ class FlatSharded final : public eager::Wrapper {
   }
   std::vector<Tensor> gradients() override {
     std::vector<Tensor> list;
-    for (const FlatUnit& unit : fsdp_.units()) list.push_back(unit.gradient);
+    for (const FlatUnit& unit : fsdp_.units()) {
+      if (unit.is_trained) list.push_back(unit.gradient);
+    }
     return list;
   }
   Tensor gradient_of(const Trained& trained) override {
@@ -119,16 +148,33 @@ class FlatSharded final : public eager::Wrapper {
 
  private:
   static constexpr int kRoot = 0;
-  bool is_unit(std::size_t module) const { return module > 0 && module < fsdp_.units().size(); }
+  bool is_block(std::size_t module) const { return module > 0 && module < of_module_.size(); }
+  int unit_of(const eager::Submodule& module) const {
+    return module.parameters.size() == 1 ? of_adapter_[at(module.parameters.front())] : -1;
+  }
+  void add_block(const Module& block, bool reshards);
   bool is_of_head(int parameter) const { return std::ranges::find(head_, parameter) != head_.end(); }
 
   Torch& torch_;
   const Graph& graph_;
   Precision precision_;
   eager::Fsdp1 fsdp_;
-  std::vector<int> head_;  // of norm and output layer, which the model has behind its blocks
+  std::vector<int> head_;        // of norm and output layer, which the model has behind its blocks
+  std::vector<int> of_module_;   // the root's unit, and that of each block
+  std::vector<int> of_adapter_;  // the unit of a parameter that an adapter has, or -1; empty: there are no adapters
   Tensor zero_;
 };
+
+void FlatSharded::add_block(const Module& block, bool reshards) {
+  std::vector<int> own, of_adapters;
+  const std::vector<bool> are_adapters =
+      of_adapter_.empty() ? std::vector<bool>(graph_.parameters.size(), false) : adapter_parameters(graph_);
+  for (const int parameter : block.all()) (are_adapters[at(parameter)] ? of_adapters : own).push_back(parameter);
+  of_module_.push_back(fsdp_.add_unit({block.name, own, false, reshards}));
+  for (const int parameter : of_adapters) {
+    of_adapter_[at(parameter)] = fsdp_.add_unit({graph_.parameters[at(parameter)].name, {parameter}, false, reshards});
+  }
+}
 
 /// FullyShardedDataParallel.clip_grad_norm_: the norm of each part by itself, in fp32.
 Tensor FlatSharded::clip() {
@@ -184,7 +230,8 @@ std::unique_ptr<eager::Wrapper> wrap_flat(Torch& torch, const Graph& graph, cons
   return std::make_unique<FlatSharded>(torch, graph, job, modules);
 }
 
-constexpr std::array<std::string_view, 1> kHonouredByFsdp1{"prefetch"};
+constexpr std::array<std::string_view, 8> kHonouredByFsdp1{"prefetch",     "method",       "lora_rank", "lora_alpha",
+                                                           "lora_dropout", "lora_targets", "rslora",    "frozen_dtype"};
 
 [[noreturn]] void refuse_with_fsdp1(const Job& job, std::string_view field, std::string_view what_is) {
   const JobField& row = job_field_named(field);
@@ -216,7 +263,8 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
   if (job.modeling != Modeling::transformers) {
     refuse_with_fsdp1(job, "modeling", "--stack transformers --runtime pytorch-fsdp1 is, for transformers' Trainer");
   }
-  if (job.method != Method::full) refuse_with_fsdp1(job, "method", "with --runtime pytorch-fsdp2 lora is");
+  if (job.method == Method::qlora) refuse_with_fsdp1(job, "method", "lora is; with --runtime pytorch-fsdp2 qlora is");
+  if (job.lora.has_magnitudes) refuse_with_fsdp1(job, "dora", "with --runtime pytorch-fsdp2 it is");
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   if (job.optimizer != "adamw" || is_paged) refuse_with_fsdp1(job, "optimizer", "adamw:fused and adamw:foreach are");
   if (job.wrap_embeddings) refuse_with_fsdp1(job, "wrap_embeddings", "accelerate leaves them to the root: off");

@@ -34,7 +34,7 @@ Tensor Adapters::added(Tensor result, const Tensor& x, const LinearParameters& b
     return torch_.add(result, change(input, by, inputs, outputs, name));
   };
   if (is_quantized) return sum(x);
-  const Tensor wide = torch_.cast(x, dtype_);
+  const Tensor wide = torch_.cast(x, torch_.seen_dtype(by.lora_a).value_or(dtype_));
   const Dtype dtype = result.dtype;
   result = sum(wide);
   return torch_.cast(result, dtype);

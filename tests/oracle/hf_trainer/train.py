@@ -44,7 +44,7 @@ def parse(arguments):
     parser.add_argument("--frozen-dtype", choices=["bf16", "fp16", "fp32"], default="bf16", help="of the base under adapters")
     parser.add_argument("--quantization", choices=["none", "nf4", "nf4-double"], default="none", help="of the base, by bitsandbytes")
     parser.add_argument("--attention", choices=["flash", "auto", "math"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards; math: eager, the library's own code")
-    parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
+    parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op", "hybrid-shard", "hybrid-shard-zero2"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
     parser.add_argument("--fsdp-version", type=int, choices=[1, 2], default=2, help="1: FSDP1 as accelerate's YAML files have it")
     parser.add_argument("--backward-prefetch", choices=["pre", "post", "none"], default="pre", help="of FSDP1")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
@@ -174,7 +174,7 @@ def fsdp1_of(options):
     os.environ |= {
         "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "1", "FSDP_SHARDING_STRATEGY": options.fsdp.upper().replace("-", "_"),
         "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_BACKWARD_PREFETCH": prefetch, "FSDP_FORWARD_PREFETCH": "false", "FSDP_USE_ORIG_PARAMS": "true",
-        "FSDP_SYNC_MODULE_STATES": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true", "FSDP_OFFLOAD_PARAMS": "false", "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT", "FSDP_ACTIVATION_CHECKPOINTING": str(by_fsdp).lower()}
+        "FSDP_SYNC_MODULE_STATES": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true", "FSDP_OFFLOAD_PARAMS": str(options.offload == "params").lower(), "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT", "FSDP_ACTIVATION_CHECKPOINTING": str(by_fsdp).lower()}
     return {}
 
 
