@@ -45,7 +45,6 @@ constexpr std::array kNearest{
     Nearest{"optimizer", "", is_whole_in_trainer,
             "--optimizer adamw, adamw-8bit and adafactor are; --stack vramfit has others"},
     Nearest{"offload", "activations", is_other, "--stack vramfit has it"},
-    Nearest{"offload", "", is_fsdp1, "--runtime pytorch-fsdp2 has --offload params"},
     Nearest{"offload", "", is_titan, "--stack transformers has --offload params; --stack vramfit has all kinds"},
     Nearest{"offload", "", is_whole_in_trainer,
             "--runtime deepspeed has --offload optimizer; on several GPUs FSDP2 has --offload params"},

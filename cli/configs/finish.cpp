@@ -125,17 +125,18 @@ void finish_method(Draft& draft) {
 
 /// accelerate 1.15, utils/dataclasses.py: FullyShardedDataParallelPlugin.
 void finish_fsdp1(Draft& draft) {
-  if (!draft.is(fact::kLibrary, "transformers")) {
+  if (!draft.is(fact::kLibrary, "transformers") && !draft.is(fact::kLibrary, "trl")) {
     draft.not_modelled(
-        "FSDP1 but with transformers' Trainer (recipes use FSDP2, for which \"accelerate to-fsdp2\" rewrites a "
+        "FSDP1 but with transformers' Trainer and TRL's SFTTrainer (recipes use FSDP2, for which \"accelerate "
+        "to-fsdp2\" rewrites a "
         "configuration)");
     return;
   }
   draft.assume("runtime", "pytorch-fsdp1", "FSDP1");
   draft.assume(fact::kBackwardPrefetch, "none", "accelerate's default");
   const std::string prefetch = draft.get(fact::kBackwardPrefetch).value_or("");
-  if (prefetch != "pre") draft.assume("prefetch", "backward=" + prefetch, "FSDP1's");
-  if (draft.is(fact::kForwardPrefetch, "on")) draft.not_modelled("FSDP1 that gathers ahead in forward");
+  const char* const ahead = draft.is(fact::kForwardPrefetch, "on") ? ",forward=1" : "";
+  if (prefetch != "pre" || *ahead != 0) draft.assume("prefetch", "backward=" + prefetch + ahead, "FSDP1's");
   if (!draft.is(fact::kOriginalParameters, "on")) {
     draft.not_modelled("FSDP1 without use_orig_params, which accelerate's launcher leaves off by default");
   }
@@ -173,6 +174,13 @@ void finish_fsdp_checkpointing(Draft& draft) {
         place_of(by_fsdp), where));
   }
   if (is_checkpointed) draft.not_modelled("activations that FSDP and the program both checkpoint");
+  if (!draft.is(fact::kFsdpVersion, "2") && draft.is(fact::kLora, "on")) {
+    // Rehearsed: PEFT's policy makes checkpoints of adapters within those of blocks, which compute in other types
+    // again.
+    draft.not_modelled(
+        "activation_checkpointing by FSDP1 around adapters, whose first step fails (gradient_checkpointing: true "
+        "works)");
+  }
   draft.forget("checkpointing");
   draft.derive("checkpointing", "full");
 }

@@ -30,6 +30,8 @@ constexpr std::array kSft{StackDefault{"runtime", "pytorch"}, StackDefault{"mode
                           StackDefault{"checkpointing", "full"}};
 constexpr std::array kSftFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "trl"},
                                StackDefault{"checkpointing", "full"}};
+constexpr std::array kSftFsdp1{StackDefault{"runtime", "pytorch-fsdp1"}, StackDefault{"modeling", "trl"},
+                               StackDefault{"checkpointing", "full"}};
 
 // DPOConfig differs in the same.
 constexpr std::array kDpo{StackDefault{"runtime", "pytorch"}, StackDefault{"modeling", "trl-dpo"},
@@ -82,7 +84,7 @@ constexpr std::array kGrpoDeepSpeed{StackDefault{"runtime", "deepspeed"}, StackD
 constexpr std::array kStacks{
     Stack{"vramfit", "vramfit's own engine", kOwn, kOwn},
     Stack{"transformers", "transformers' Trainer", kTrainer, kTrainerFsdp2, kTrainerFsdp1},
-    Stack{"trl", "TRL's SFTTrainer", kSft, kSftFsdp2},
+    Stack{"trl", "TRL's SFTTrainer", kSft, kSftFsdp2, kSftFsdp1},
     Stack{"trl-deepspeed", "TRL's SFTTrainer with DeepSpeed", kSftDeepSpeed, kSftDeepSpeed},
     Stack{"trl-dpo", "TRL's DPOTrainer", kDpo, kDpoFsdp2},
     Stack{"trl-dpo-deepspeed", "TRL's DPOTrainer with DeepSpeed", kDpoDeepSpeed, kDpoDeepSpeed},

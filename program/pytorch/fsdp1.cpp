@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/index.h"
+#include "program/stages/offload.h"
 
 namespace vramfit::eager {
 
@@ -39,9 +40,12 @@ Fsdp1::Fsdp1(Torch& torch, const Graph& graph, const Job& job)
     : torch_(torch),
       graph_(graph),
       ranks_(job.mesh.shard),
+      replicas_(job.mesh.replicate),
+      offloads_(offload_of(job).parameters),
       compute_(job.precision.compute),
       reduce_(job.precision.reduce),
       prefetch_(job.backward_prefetch),
+      gathers_ahead_in_forward_(job.forward_prefetch > 0),
       held_(held_parameters(graph, job)) {}
 
 int Fsdp1::add_unit(FlatUnitParts parts) {
@@ -54,6 +58,7 @@ int Fsdp1::add_unit(FlatUnitParts parts) {
                 .shard = {},
                 .whole = {},
                 .gradient = {},
+                .on_host = {},
                 .whole_gradient = {}};
   const std::vector<int>& parameters = unit.parts.parameters;
   std::vector<std::int64_t> sizes;
@@ -97,6 +102,12 @@ void Fsdp1::load(int number) {
   unit.shard = heap().make(shard_elements(unit), unit.storage, Category::parameters, "shard of the flat parameter");
   heap().run("aten::clone", {reads(flat), writes(unit.shard)});
   flat = {};
+  if (offloads_) {
+    const Tensor on_card = std::exchange(unit.shard, heap().make_pinned(shard_elements(unit), unit.storage,
+                                                                        Category::parameters, "shard in host memory"));
+    heap().wait_for_stream(Stream::compute, Stream::host);
+    heap().copy_over_link(on_card, unit.shard, Stream::compute);
+  }
   for (FlatParameter& p : unit.parameters) {
     if (p.trained.elements > 0) p.trained.value = heap().narrow(unit.shard, p.begin, p.trained.elements);
   }
@@ -122,28 +133,48 @@ void Fsdp1::initialize() {
 void Fsdp1::begin_forward() {
   if (!is_initialized_) initialize();
   for (const Stream stream : {Stream::all_gather, Stream::to_device}) heap().wait_for_stream(stream, Stream::compute);
+  for (FlatUnit& unit : units_) unit.awaits_forward = true;
   if (!std::exchange(are_zeroed_, false)) return;
-  for (FlatUnit& unit : units_) unit.gradient = {};
+  for (FlatUnit& unit : units_) unit.gradient = unit.on_host = {};
 }
 
-/// _unshard: the shard is cast on a stream of its own, into a tensor that lives until it is gathered.
+/// pre_unshard: the shard is cast on a stream of its own, into a tensor that lives until it is gathered. One in host
+/// memory is copied to the card before.
+Tensor Fsdp1::sent(const FlatUnit& unit) {
+  const auto make = [&](Dtype dtype, const char* what) {
+    return heap().make(shard_elements(unit), dtype, Category::communication, what, Stream::to_device);
+  };
+  if (!is_cast(unit) && !offloads_) return unit.shard;
+  Tensor cast;
+  if (is_cast(unit)) cast = make(compute_, "shard, cast");
+  Tensor on_card = unit.shard;
+  if (offloads_) {
+    on_card = make(unit.storage, "shard on the card");
+    heap().wait_for_stream(Stream::to_device, Stream::host);
+    heap().copy_over_link(unit.shard, on_card, Stream::to_device);
+  }
+  if (is_cast(unit)) heap().run("aten::copy_", {reads(on_card), writes(cast)}, Stream::to_device);
+  heap().wait_for_stream(Stream::all_gather, Stream::to_device);
+  return is_cast(unit) ? cast : on_card;
+}
+
+/// _unshard, which sees that there is nothing to gather once a shard has come from the host.
 void Fsdp1::gather(FlatUnit& unit) {
   unit.is_seen_whole = true;
-  if (unit.whole.storage) return;
+  const bool is_whole{unit.whole.storage};
+  if (is_whole && !offloads_) return;
   const Scope scope(heap(), unit.parts.name);
   const std::int64_t own = shard_elements(unit);
-  Tensor sent = unit.shard;
-  if (is_cast(unit)) {
-    sent = heap().make(own, compute_, Category::communication, "shard, cast", Stream::to_device);
-    heap().run("aten::copy_", {reads(unit.shard), writes(sent)}, Stream::to_device);
-    heap().wait_for_stream(Stream::all_gather, Stream::to_device);
-  }
+  const Tensor sent = this->sent(unit);
+  if (is_whole) return;
   unit.whole = heap().make(unit.layout.elements, compute_, Category::unsharded_parameters, "gathered parameters",
                            Stream::all_gather);
   const int token = heap().start(program::Collective::all_gather, program::Axis::shard,
                                  {writes(unit.whole), reads(sent)}, Stream::all_gather, own * dtype_bytes(compute_));
   heap().wait(token, Stream::all_gather);
-  if (is_cast(unit)) heap().wait_for_stream(Stream::to_device, Stream::all_gather);  // before its pool has it again
+  if (is_cast(unit) || offloads_) {
+    heap().wait_for_stream(Stream::to_device, Stream::all_gather);  // before its pool has it again
+  }
   for (const FlatParameter& p : unit.parameters) {
     torch_.set_parameter(p.parameter, heap().narrow(unit.whole, p.begin, p.elements), unit.is_trained);
   }
@@ -177,6 +208,7 @@ void Fsdp1::pre_forward(int number, const Tensor& input) {
   if (!unit.is_gathered_ahead) gather(unit);
   if (unit.is_trained) see_parameters(number);
   heap().wait_for_stream(Stream::compute, Stream::all_gather);
+  prefetch_behind(number);
   if (unit.is_trained || !input.made_by) return;
   input.made_by->before.emplace_back([this, number] { end_backward(units_[at(number)]); });
 }
@@ -210,8 +242,26 @@ void Fsdp1::prefetch_before(const FlatUnit& unit) {
   if (before < 0) return;
   FlatUnit& next = units_[at(forward_order_[at(before)])];
   if (!next.needs_gather || next.is_gathered_ahead) return;
-  gather(next);
-  next.is_gathered_ahead = true;
+  gather_ahead(next);
+}
+
+/// The order is that of the first forward, which therefore knows of none behind (record_pre_forward).
+void Fsdp1::prefetch_behind(int number) {
+  FlatUnit& unit = units_[at(number)];
+  unit.awaits_forward = false;
+  if (!has_run_ && unit.place < 0) {
+    unit.place = static_cast<int>(first_order_.size());
+    first_order_.push_back(number);
+  }
+  const std::size_t behind = at(unit.place) + 1;
+  if (!gathers_ahead_in_forward_ || behind >= first_order_.size()) return;
+  FlatUnit& next = units_[at(first_order_[behind])];
+  if (next.awaits_forward && !next.is_gathered_ahead) gather_ahead(next);
+}
+
+void Fsdp1::gather_ahead(FlatUnit& unit) {
+  gather(unit);
+  unit.is_gathered_ahead = true;
 }
 
 void Fsdp1::reshard(FlatUnit& unit, bool frees) {
@@ -271,38 +321,56 @@ void Fsdp1::make_gradient_views(const FlatUnit& unit) {
   }
 }
 
-/// _reduce_grad
+/// _reduce_grad: over the shards of a node, and then on a stream of its own over nodes.
 void Fsdp1::reduce(FlatUnit& unit, Tensor gradient) {
   const std::int64_t own = shard_elements(unit);
   for (const Stream before : {Stream::compute, Stream::all_gather}) {
     heap().wait_for_stream(Stream::reduce_scatter, before);
   }
-  const bool is_converted = reduce_ != unit.storage;
+  const bool is_converted = reduce_ != unit.storage, is_hybrid = replicas_ > 1;
+  const Bytes bytes = own * dtype_bytes(reduce_);
   Tensor reduced = heap().make(own, reduce_, is_converted ? Category::communication : Category::gradients,
                                is_converted ? "reduced gradient" : "gradient of the shard", Stream::reduce_scatter);
-  const int token =
-      heap().start(program::Collective::reduce_scatter, program::Axis::shard, {reads(gradient), writes(reduced)},
-                   Stream::reduce_scatter, own * dtype_bytes(reduce_));
+  const int token = heap().start(program::Collective::reduce_scatter, program::Axis::shard,
+                                 {reads(gradient), writes(reduced)}, Stream::reduce_scatter, bytes);
   heap().wait(token, Stream::reduce_scatter);
+  const Stream after = is_hybrid ? Stream::to_host : Stream::reduce_scatter;
+  if (is_hybrid) {
+    heap().wait_for_stream(after, Stream::reduce_scatter);
+    heap().wait(
+        heap().start(program::Collective::all_reduce, program::Axis::replicate, {changes(reduced)}, after, bytes),
+        after);
+  }
   if (is_converted) {
-    Tensor converted =
-        heap().make(own, unit.storage, Category::gradients, "gradient of the shard", Stream::reduce_scatter);
-    heap().run("aten::_to_copy", {reads(reduced), writes(converted)}, Stream::reduce_scatter);
+    Tensor converted = heap().make(own, unit.storage, Category::gradients, "gradient of the shard", after);
+    heap().run("aten::_to_copy", {reads(reduced), writes(converted)}, after);
+    if (is_hybrid) heap().wait_for_stream(Stream::reduce_scatter, after);  // before its pool has it again
     reduced = std::move(converted);
   }
   heap().wait_for_stream(Stream::all_gather, Stream::reduce_scatter);  // before its pool has the flat gradient again
   unit.gradient = std::move(reduced);
+  if (offloads_) move_to_host(unit);
+}
+
+/// _offload_grad: what is on the card stays there until backward ends.
+void Fsdp1::move_to_host(FlatUnit& unit) {
+  unit.on_host =
+      heap().make_pinned(unit.gradient.elements, unit.storage, Category::gradients, "gradient in host memory");
+  heap().copy_over_link(unit.gradient, unit.on_host, replicas_ > 1 ? Stream::to_host : Stream::reduce_scatter);
 }
 
 /// _post_backward_final_callback. What is frozen and stands behind inputs that want no gradient is let go of here.
 void Fsdp1::finish_backward() {
   heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
+  if (replicas_ > 1) heap().wait_for_stream(Stream::compute, Stream::to_host);
   for (FlatUnit& unit : units_) {
+    if (offloads_) unit.gradient = {};
     if (unit.is_seen_whole) reshard(unit, frees_in_backward(unit));
     unit.needs_gather = unit.is_gathered_ahead = unit.awaits_gradient = false;
     unit.forward_index = -1;
   }
   forward_order_.clear();
+  has_run_ = true;
 }
 
 void Fsdp1::zero_gradients() { are_zeroed_ = true; }

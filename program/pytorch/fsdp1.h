@@ -1,6 +1,7 @@
 // FSDP1 (FullyShardedDataParallel) of torch 2.11 as far as memory goes, with use_orig_params: a unit's parameters are
 // views of one flat tensor, of which each rank has a part. Casts of parts, gathers and reductions have a stream each
-// (torch/distributed/fsdp/_runtime_utils.py: _init_streams), and so has what they allocate.
+// (torch/distributed/fsdp/_runtime_utils.py: _init_streams), and so has what they allocate. Sums over replicas have
+// one more, which goes by the name to_host here.
 #pragma once
 
 #include <cstdint>
@@ -45,15 +46,18 @@ struct FlatUnit {
   FlatLayout layout;
   bool is_trained = true;
   Dtype storage = Dtype::f32;
-  Tensor shard;           // in the dtype of storage
+  Tensor shard;           // in the dtype of storage; offloaded: in host memory
   Tensor whole;           // gathered, in the dtype of computing
   Tensor gradient;        // of the shard
+  Tensor on_host;         // the same, offloaded
   Tensor whole_gradient;  // of micro-batches that reduce nothing
   bool needs_gather = false;
   bool is_gathered_ahead = false;
   bool is_seen_whole = false;    // whether its parameters, looked at from outside, are the gathered ones
   bool awaits_gradient = false;  // its backward has begun and its gradient isn't there
   int forward_index = -1;        // in the order in which units ended their forward
+  int place = -1;                // in the order in which units began their first one
+  bool awaits_forward = false;   // this micro-batch's
 };
 
 class Fsdp1 {
@@ -65,6 +69,10 @@ class Fsdp1 {
   int add_unit(FlatUnitParts parts);
   /// Makes a unit's shard, of parameters that come from the host, and are broadcast by rank 0 (sync_module_states).
   void load(int unit);
+
+  bool offloads() const { return offloads_; }
+  /// Where the optimizer has a unit's gradient.
+  const Tensor& gradient_of(const FlatUnit& unit) const { return offloads_ ? unit.on_host : unit.gradient; }
 
   /// What the root does before its arguments are converted.
   void begin_forward();
@@ -85,27 +93,33 @@ class Fsdp1 {
   std::int64_t shard_elements(const FlatUnit& unit) const { return unit.layout.elements / ranks_; }
   void initialize();
   void gather(FlatUnit& unit);
+  Tensor sent(const FlatUnit& unit);
   void release(FlatUnit& unit);
   void reshard(FlatUnit& unit, bool frees);
   bool frees_in_backward(const FlatUnit& unit) const { return syncs_gradients_ || unit.parts.reshards_after_forward; }
   void see_parameters(int unit);
   void pre_backward(int unit);
   void prefetch_before(const FlatUnit& unit);
+  void prefetch_behind(int unit);
+  void gather_ahead(FlatUnit& unit);
   void end_backward(FlatUnit& unit);
   void post_backward(FlatUnit& unit, Tensor gradient);
   void make_gradient_views(const FlatUnit& unit);
   void reduce(FlatUnit& unit, Tensor gradient);
+  void move_to_host(FlatUnit& unit);
   Tensor joined(const FlatUnit& unit, const std::vector<Tensor>& gradients);
 
   Torch& torch_;
   const Graph& graph_;
-  std::int64_t ranks_;
+  std::int64_t ranks_, replicas_;
+  bool offloads_;
   Dtype compute_, reduce_;
   BackwardPrefetch prefetch_;
-  bool syncs_gradients_ = true, is_initialized_ = false, are_zeroed_ = false;
+  bool gathers_ahead_in_forward_;
+  bool syncs_gradients_ = true, is_initialized_ = false, are_zeroed_ = false, has_run_ = false;
   std::vector<HeldParameter> held_;  // by parameter
   std::vector<FlatUnit> units_;
-  std::vector<int> forward_order_;
+  std::vector<int> forward_order_, first_order_;  // in which they ended, and in which they began their first forward
 };
 
 }  // namespace vramfit::eager

@@ -22,7 +22,7 @@ Tensor GradScaler::scaled(Torch& torch, const Tensor& loss) {
 }
 
 /// The reciprocal is taken in fp64. Whatever is passed to gradients on a device is a copy (_MultiDeviceReplicator.get).
-void GradScaler::unscale(Torch& torch, Wrapper& wrapper, bool is_sharded) {
+void GradScaler::unscale(Torch& torch, Wrapper& wrapper, MarkSum sum) {
   const Scope scope(torch.heap(), "loss scale");
   Tensor reciprocal;
   {
@@ -35,17 +35,25 @@ void GradScaler::unscale(Torch& torch, Wrapper& wrapper, bool is_sharded) {
   }
   const Tensor zero = number(torch, "aten::full", {}, Dtype::f32, "no overflow");
   is_on_host_ = wrapper.updates_on_host();
-  if (is_on_host_) return unscale_on_host(torch.heap(), wrapper);
+  if (is_on_host_) {
+    unscale_on_host(torch.heap(), wrapper);
+    if (sum == MarkSum::scaler) sum_over_ranks(torch.heap(), found_on_card(torch));
+    return;
+  }
   found_ = number(torch, "aten::_to_copy", {reads(zero)}, Dtype::f32, "whether one overflowed");
   const Tensor factor = number(torch, "aten::_to_copy", {reads(reciprocal)}, Dtype::f32, "reciprocal of this card");
   Accesses accesses{reads(factor), changes(found_)};
   for (const Tensor& gradient : wrapper.gradients()) accesses.push_back(changes(gradient));
   torch.heap().run("aten::_amp_foreach_non_finite_check_and_unscale_", accesses);
-  if (!is_sharded) return;
-  // Each rank has looked at its own shards (torch/distributed/tensor/_dispatch.py: found_inf_reduce_handler).
-  Heap& heap = torch.heap();
-  const Tensor found_anywhere = number(torch, "aten::clone", {reads(found_)}, Dtype::f32, "whether one overflowed");
-  heap.wait(heap.start(program::Collective::all_reduce, program::Axis::data, {changes(found_anywhere)}, Stream::compute,
+  // torch/distributed/tensor/_dispatch.py: found_inf_reduce_handler
+  Tensor summed = found_;
+  if (sum == MarkSum::tensors)
+    summed = number(torch, "aten::clone", {reads(found_)}, Dtype::f32, "whether one overflowed");
+  if (sum != MarkSum::nobody) sum_over_ranks(torch.heap(), summed);
+}
+
+void GradScaler::sum_over_ranks(Heap& heap, const Tensor& mark) {
+  heap.wait(heap.start(program::Collective::all_reduce, program::Axis::data, {changes(mark)}, Stream::compute,
                        dtype_bytes(Dtype::f32)),
             Stream::compute);
 }

@@ -108,11 +108,11 @@ Tensor make_state(Heap& heap, const Trained& parameter, std::int64_t elements, D
 
 Tensor clip_gradients(Torch& torch, Wrapper& wrapper) {
   Heap& heap = torch.heap();
+  if (wrapper.clips_itself()) return wrapper.clip();
   if (wrapper.updates_on_host()) {
     clip_on_host(heap, wrapper);
     return {};
   }
-  if (wrapper.clips_itself()) return wrapper.clip();
   const Scope scope(heap, "clip");
   const std::vector<Trained*> parameters = wrapper.trained();
   const Dtype dtype = wrapper.gradients().front().dtype;

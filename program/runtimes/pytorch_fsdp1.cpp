@@ -118,14 +118,14 @@ class FlatSharded final : public eager::Wrapper, public eager::ModuleHooks {
   std::vector<Tensor> gradients() override {
     std::vector<Tensor> list;
     for (const FlatUnit& unit : fsdp_.units()) {
-      if (unit.is_trained) list.push_back(unit.gradient);
+      if (unit.is_trained) list.push_back(fsdp_.gradient_of(unit));
     }
     return list;
   }
   Tensor gradient_of(const Trained& trained) override {
     for (const FlatUnit& unit : fsdp_.units()) {
       for (const FlatParameter& p : unit.parameters) {
-        if (&p.trained == &trained) return torch_.heap().narrow(unit.gradient, p.begin, p.trained.elements);
+        if (&p.trained == &trained) return torch_.heap().narrow(fsdp_.gradient_of(unit), p.begin, p.trained.elements);
       }
     }
     return {};
@@ -143,6 +143,7 @@ class FlatSharded final : public eager::Wrapper, public eager::ModuleHooks {
     return {std::move(decaying), std::move(others)};
   }
 
+  bool updates_on_host() const override { return fsdp_.offloads(); }
   bool clips_itself() const override { return true; }
   Tensor clip() override;
 
@@ -153,6 +154,9 @@ class FlatSharded final : public eager::Wrapper, public eager::ModuleHooks {
     return module.parameters.size() == 1 ? of_adapter_[at(module.parameters.front())] : -1;
   }
   void add_block(const Module& block, bool reshards);
+  Tensor norm_of_parts();
+  Tensor norm_from_host();
+  void scale_on_host();
   bool is_of_head(int parameter) const { return std::ranges::find(head_, parameter) != head_.end(); }
 
   Torch& torch_;
@@ -176,6 +180,42 @@ void FlatSharded::add_block(const Module& block, bool reshards) {
   }
 }
 
+/// _get_grad_norm
+Tensor FlatSharded::norm_of_parts() {
+  Heap& heap = torch_.heap();
+  std::vector<Tensor> norms;
+  for (const Trained* p : trained()) norms.push_back(torch_.vector_norm(gradient_of(*p)));
+  const Tensor stacked = heap.make(static_cast<std::int64_t>(norms.size()), Dtype::f32, Category::temporaries, "norms");
+  eager::Accesses accesses{writes(stacked)};
+  for (const Tensor& each : norms) accesses.push_back(reads(each));
+  heap.run("aten::stack", accesses);
+  norms.clear();
+  return torch_.vector_norm(stacked);
+}
+
+/// The same of gradients in host memory: the norm alone comes to the card, where ranks sum it up.
+Tensor FlatSharded::norm_from_host() {
+  Heap& heap = torch_.heap();
+  eager::Accesses accesses;
+  double bytes = 0;
+  for (const Tensor& gradient : gradients()) {
+    accesses.push_back(reads(gradient));
+    bytes += eager::bytes_in(gradient);
+  }
+  heap.run("aten::linalg_vector_norm", accesses, {.bytes = bytes}, Stream::host);
+  return torch_.computed("aten::_to_copy", {}, heap.make(1, Dtype::f32, Category::temporaries, "norm"));
+}
+
+void FlatSharded::scale_on_host() {
+  eager::Accesses accesses;
+  double bytes = 0;
+  for (const Tensor& gradient : gradients()) {
+    accesses.push_back(changes(gradient));
+    bytes += eager::bytes_in(gradient);
+  }
+  torch_.heap().run("aten::mul_", accesses, {.bytes = 2 * bytes}, Stream::host);
+}
+
 /// FullyShardedDataParallel.clip_grad_norm_: the norm of each part by itself, in fp32.
 Tensor FlatSharded::clip() {
   Heap& heap = torch_.heap();
@@ -187,23 +227,17 @@ Tensor FlatSharded::clip() {
     return torch_.computed(call, {reads(from)}, make(1, what));
   };
   if (!zero_.storage) zero_ = torch_.computed("aten::zeros", {}, make(1, "norm where there are no gradients"));
-  Tensor norm;  // of this rank's parts
-  {
-    std::vector<Tensor> norms;
-    for (const Trained* p : trained()) norms.push_back(torch_.vector_norm(gradient_of(*p)));
-    Tensor stacked = make(static_cast<std::int64_t>(norms.size()), "norms");
-    eager::Accesses accesses{writes(stacked)};
-    for (const Tensor& each : norms) accesses.push_back(reads(each));
-    heap.run("aten::stack", accesses);
-    norms.clear();
-    norm = torch_.vector_norm(stacked);
-  }
+  const Tensor norm = updates_on_host() ? norm_from_host() : norm_of_parts();
   Tensor total;
   {
     const Tensor power = number("aten::pow", norm, "power");
     heap.wait(heap.start(program::Collective::all_reduce, program::Axis::shard, {changes(power)}, Stream::compute),
               Stream::compute);
     total = number("aten::pow", power, "total norm");
+  }
+  if (updates_on_host()) {
+    scale_on_host();
+    return {};
   }
   Tensor scale;
   {
@@ -230,8 +264,9 @@ std::unique_ptr<eager::Wrapper> wrap_flat(Torch& torch, const Graph& graph, cons
   return std::make_unique<FlatSharded>(torch, graph, job, modules);
 }
 
-constexpr std::array<std::string_view, 8> kHonouredByFsdp1{"prefetch",     "method",       "lora_rank", "lora_alpha",
-                                                           "lora_dropout", "lora_targets", "rslora",    "frozen_dtype"};
+constexpr auto kHonouredByFsdp1 =
+    std::to_array<std::string_view>({"prefetch", "offload", "method", "lora_rank", "lora_alpha", "lora_dropout",
+                                     "lora_targets", "rslora", "frozen_dtype"});
 
 [[noreturn]] void refuse_with_fsdp1(const Job& job, std::string_view field, std::string_view what_is) {
   const JobField& row = job_field_named(field);
@@ -240,13 +275,12 @@ constexpr std::array<std::string_view, 8> kHonouredByFsdp1{"prefetch",     "meth
 
 /// accelerate/accelerator.py: prepare_model; accelerate reduces in the dtype that it computes in.
 void require_dtypes(const Job& job) {
-  if (job.precision.name == "fp16-mixed") {
-    if (job.optimizer_implementation == OptimizerImplementation::fused) {
-      // Rehearsed: ShardedGradScaler's mark has a dimension, AdamW's counters of steps have none (optim/adam.py).
-      throw LibraryFails(
-          "--precision fp16-mixed with --runtime pytorch-fsdp1 and fused AdamW (its first update fails)");
-    }
-    refuse_with_fsdp1(job, "precision", "bf16-mixed is; with --runtime pytorch-fsdp2 it is, too");
+  const bool is_fused = job.optimizer_implementation == OptimizerImplementation::fused;
+  if (job.precision.name == "fp16-mixed" && is_fused) {
+    // Rehearsed: ShardedGradScaler's mark has a dimension, AdamW's counters of steps have none (optim/adam.py).
+    throw LibraryFails(
+        "--precision fp16-mixed with --runtime pytorch-fsdp1 and fused AdamW (its first update fails: --optimizer "
+        "adamw:foreach)");
   }
   if (!eager::is_mixed_in_16_bits(job)) return;
   if (job.precision.reduce != job.precision.compute) {
@@ -260,8 +294,10 @@ void require_dtypes(const Job& job) {
 }
 
 void require_fsdp1(const Job& job, const Cluster& cluster) {
-  if (job.modeling != Modeling::transformers) {
-    refuse_with_fsdp1(job, "modeling", "--stack transformers --runtime pytorch-fsdp1 is, for transformers' Trainer");
+  if (job.modeling != Modeling::transformers && job.modeling != Modeling::trl) {
+    refuse_with_fsdp1(job, "modeling",
+                      "--stack transformers --runtime pytorch-fsdp1 is, for transformers' Trainer, and --stack trl for "
+                      "TRL's SFTTrainer");
   }
   if (job.method == Method::qlora) refuse_with_fsdp1(job, "method", "lora is; with --runtime pytorch-fsdp2 qlora is");
   if (job.lora.has_magnitudes) refuse_with_fsdp1(job, "dora", "with --runtime pytorch-fsdp2 it is");
@@ -274,16 +310,21 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
   job_field_named("precision").set(modelled, job.precision.name);
   modelled.precision.reduce = job.precision.reduce;
   eager::require_loss(job, modelled);
-  if (job.forward_prefetch != 0 || job.prefetch_limit != modelled.prefetch_limit) {
-    refuse_with_fsdp1(job, "prefetch", "--prefetch backward=pre|post|none is");
+  if (has_trl(job)) eager::require_trl_adapters(job, modelled);
+  if (job.forward_prefetch > 1 || job.prefetch_limit != modelled.prefetch_limit) {
+    refuse_with_fsdp1(job, "prefetch", "--prefetch backward=pre|post|none is, and forward=1");
+  }
+  const std::vector<std::string> offloaded{"params"};
+  if (!job.offload.empty() && job.offload != offloaded) {
+    refuse_with_fsdp1(job, "offload", "its cpu_offload is --offload params");
   }
   eager::require_rules(job, modelled, cluster, kHonouredByFsdp1);
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) {
     refuse_with_fsdp1(job, "reshard", "--sharding full-shard and shard-grad-op decide");
   }
   if (job.mesh.shard < 2) throw NotModelled("--runtime pytorch-fsdp1 on one shard (--runtime pytorch-ddp has copies)");
-  if (job.mesh.replicate > 1 || sharding_named(job.sharding).hybrid) {
-    refuse_with_fsdp1(job, "sharding", "--sharding full-shard and shard-grad-op are, over all ranks");
+  if (job.mesh.replicate > 1 && !sharding_named(job.sharding).hybrid) {
+    refuse_with_fsdp1(job, "mesh", "replicas are --sharding hybrid-shard's, a node each");
   }
 }
 

@@ -75,7 +75,9 @@ void AcceleratorLoop::backward_of(Tensor loss, bool /*is_last*/) {
 }
 
 void AcceleratorLoop::unscale_gradients() {
-  if (scales_loss()) scaler_.unscale(torch(), parts_.wrapper, is_sharded());
+  if (!scales_loss()) return;
+  const MarkSum of_sharded = is_fsdp2() ? MarkSum::tensors : MarkSum::scaler;
+  scaler_.unscale(torch(), parts_.wrapper, is_sharded() ? of_sharded : MarkSum::nobody);
 }
 
 Tensor AcceleratorLoop::clipped() { return clip_gradients(torch(), parts_.wrapper); }

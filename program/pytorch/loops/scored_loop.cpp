@@ -12,6 +12,8 @@ ScoredLoop::Outputs ScoredLoop::forward_with_scores(const Wrapped& wrapped, cons
   const Precision& precision = parts_.job.precision;
   const std::int64_t count = checked_mul(parts_.job.micro_batch, parts_.job.sequence - 1);
   const Autocast autocast(torch(), is_autocast() ? std::optional(precision.compute) : torch().autocast());
+  if (const auto dtype = wrapped.wrapper.dtype_of_buffers()) wrapped.model.convert_buffers(*dtype);
+  wrapped.wrapper.enter_model();
   Outputs outputs;
   const Tensor hidden = torch().part_of(forward_of(wrapped, inputs.ids, inputs.mask, {}),
                                         checked_mul(count, wrapped.model.output_layer().inputs));

@@ -223,7 +223,8 @@ TEST_CASE("FSDP1 where it can't be says what is meant") {
   CHECK(message("transformers", "1xA100-40GB", "full-shard").find("on one GPU: there is nothing to shard") !=
         std::string::npos);
   CHECK(message("transformers", "2xA100-40GB", "no-shard").find("copies are DDP's") != std::string::npos);
-  CHECK(message("trl", "2xA100-40GB", "full-shard").find("--stack transformers has it") != std::string::npos);
+  CHECK(message("trl-dpo", "2xA100-40GB", "full-shard").find("--stack transformers and trl have it") !=
+        std::string::npos);
 }
 
 TEST_CASE("a size of ZeRO-3 is named once, and one beyond all models is no limit") {

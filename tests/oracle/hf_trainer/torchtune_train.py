@@ -44,6 +44,8 @@ def recipe_of(options):
     more = {"clip_grad_norm": options.max_grad_norm or None, "fsdp_reshard_after_forward": options.fsdp != "shard-grad-op"}
     if options.whole_ends:
         more["custom_sharded_layers"] = None
+    if options.activations:
+        more["enable_activation_offloading"] = True
     if options.optimizer == "adamw:foreach":
         del made.optimizer["fused"]
     if options.lora_rank:
@@ -116,6 +118,7 @@ def marked(base, options, log):
 def own_choices(words):
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--whole-ends", action="store_true", help="no units of embedding and output")
+    parser.add_argument("--activations", action="store_true", help="enable_activation_offloading")
     parser.add_argument("--in-backward", action="store_true", help="optimizer_in_bwd")
     parser.add_argument("--rotary-positions", type=int, default=0, help="max_seq_len; 0: as the sequence")
     return parser.parse_known_args(words)

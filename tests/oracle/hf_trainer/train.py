@@ -47,6 +47,7 @@ def parse(arguments):
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op", "hybrid-shard", "hybrid-shard-zero2"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
     parser.add_argument("--fsdp-version", type=int, choices=[1, 2], default=2, help="1: FSDP1 as accelerate's YAML files have it")
     parser.add_argument("--backward-prefetch", choices=["pre", "post", "none"], default="pre", help="of FSDP1")
+    parser.add_argument("--forward-prefetch", action="store_true", help="of FSDP1")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
     parser.add_argument("--offload", choices=["none", "params", "optimizer"], default="none", help="params: cpu_offload of fsdp_config, or DeepSpeed's offload_param and offload_optimizer; optimizer: offload_optimizer alone")
     parser.add_argument("--zero", type=int, choices=[0, 1, 2, 3], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
@@ -173,7 +174,7 @@ def fsdp1_of(options):
     prefetch = "NO_PREFETCH" if options.backward_prefetch == "none" else f"BACKWARD_{options.backward_prefetch.upper()}"
     os.environ |= {
         "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "1", "FSDP_SHARDING_STRATEGY": options.fsdp.upper().replace("-", "_"),
-        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_BACKWARD_PREFETCH": prefetch, "FSDP_FORWARD_PREFETCH": "false", "FSDP_USE_ORIG_PARAMS": "true",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_BACKWARD_PREFETCH": prefetch, "FSDP_FORWARD_PREFETCH": str(options.forward_prefetch).lower(), "FSDP_USE_ORIG_PARAMS": "true",
         "FSDP_SYNC_MODULE_STATES": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true", "FSDP_OFFLOAD_PARAMS": str(options.offload == "params").lower(), "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT", "FSDP_ACTIVATION_CHECKPOINTING": str(by_fsdp).lower()}
     return {}
 

@@ -16,6 +16,7 @@
 #include "program/make_program.h"
 #include "program/pytorch/fsdp1.h"
 #include "program/readers/check.h"
+#include "program/stages/adapters.h"
 #include "tests/support/devices.h"
 #include "tests/support/models.h"
 
@@ -31,14 +32,13 @@ Job fsdp1_job(const std::vector<std::pair<std::string, std::string>>& fields = {
   return job;
 }
 
-program::Program program_of(const Job& job, bool is_tied = false) {
+program::Program program_of(const Job& job, bool is_tied = false, const Cluster& cluster = kFourCards) {
   std::vector<std::string> notes;
   ModelSpec spec = testing::small_llama();
   spec.tie_word_embeddings = is_tied;
-  return program::make_program({.graph = build_graph(spec, {}),
-                                .job = resolve_job(job, spec, kFourCards, notes),
-                                .device = testing::kH100,
-                                .coords = {}});
+  const Job resolved = resolve_job(job, spec, cluster, notes);
+  return program::make_program(
+      {.graph = training_graph(spec, resolved), .job = resolved, .device = testing::kH100, .coords = {}});
 }
 
 /// Of a program's buffers whose label ends so.
@@ -96,6 +96,43 @@ TEST_CASE("the Trainer's steps with FSDP1 are sound programs") {
   }
 }
 
+TEST_CASE("the Trainer's steps with FSDP1 and adapters, offload, replicas and fp16 are sound programs") {
+  using Fields = std::vector<std::pair<std::string, std::string>>;
+  const Cluster two_nodes = parse_cluster("2x2xH100-80GB");
+  for (const char* sharding : {"full-shard", "shard-grad-op", "hybrid-shard", "hybrid-shard-zero2"}) {
+    for (const char* micro_batches : {"1", "3"}) {
+      for (const Fields& more : {Fields{{"method", "lora"}}, Fields{{"offload", "params"}},
+                                 Fields{{"method", "lora"}, {"offload", "params"}, {"prefetch", "backward=post"}},
+                                 Fields{{"precision", "fp16-mixed"}, {"optimizer", "adamw:foreach"}}}) {
+        CAPTURE(sharding);
+        CAPTURE(micro_batches);
+        CAPTURE(more.front().second);
+        Fields fields = more;
+        fields.insert(fields.end(), {{"sharding", sharding}, {"grad_accum", micro_batches}, {"checkpointing", "full"}});
+        const bool is_hybrid = std::string_view(sharding).starts_with("hybrid");
+        const auto fault = program::fault_of(program_of(fsdp1_job(fields), false, is_hybrid ? two_nodes : kFourCards));
+        CHECK_MESSAGE(!fault, fault.value_or(""));
+      }
+    }
+  }
+}
+
+TEST_CASE("each matrix of an adapter is a unit, and what is frozen has no gradient") {
+  const program::Program made = program_of(fsdp1_job({{"method", "lora"}}));
+  const std::size_t blocks = 2, matrices = 14;  // of a block: two beside each of its seven linears
+  // Once a step for the root, twice for all others; frozen weights are in bf16 as they are.
+  CHECK(started(made, program::Collective::all_gather) == 2 * (1 + 2 * blocks * (1 + matrices)));
+  CHECK(started(made, program::Collective::reduce_scatter) == 2 * blocks * matrices);
+  CHECK(2 * bytes_labelled(made, ": shard, cast") == bytes_labelled(made, ": gradient of the shard"));
+}
+
+TEST_CASE("offloaded shards and gradients are in host memory, and come and go at each use") {
+  const program::Program made = program_of(fsdp1_job({{"offload", "params"}})), plain = program_of(fsdp1_job());
+  CHECK(bytes_labelled(made, ": shard in host memory") >= bytes_labelled(plain, ": shard of the flat parameter"));
+  CHECK(bytes_labelled(made, ": shard on the card") == bytes_labelled(plain, ": shard of the flat parameter"));
+  CHECK(bytes_labelled(made, ": gradient of the shard") == bytes_labelled(plain, ": gradient of the shard"));
+}
+
 TEST_CASE("FSDP1 reduces flat gradients in bf16 and converts them to the dtype of the shards") {
   const program::Program mixed = program_of(fsdp1_job());
   const Bytes gradients = bytes_labelled(mixed, ": gradient of the shard");
@@ -131,16 +168,18 @@ TEST_CASE("what the Trainer's FSDP1 has no rules for is named") {
     CHECK(e.verdict == Verdict::not_modelled);
     return e.why;
   };
-  CHECK(why("method", "lora").starts_with("--method lora with --runtime pytorch-fsdp1 (with --runtime pytorch-fsdp2"));
+  CHECK(why("method", "qlora").starts_with("--method qlora with --runtime pytorch-fsdp1 (lora is"));
   CHECK(why("wrap_embeddings", "on").starts_with("--wrap-embeddings on with --runtime pytorch-fsdp1 (accelerate"));
   CHECK(why("reduce_dtype", "fp32").find("(accelerate reduces in bf16") != std::string::npos);
   CHECK(why("storage_dtype", "bf16").find("accelerate makes flat parameters fp32") != std::string::npos);
   CHECK(why("optimizer", "adamw-8bit").find("(adamw:fused and adamw:foreach are)") != std::string::npos);
-  CHECK(why("offload", "params").starts_with("--offload params"));
+  CHECK(why("offload", "optimizer").find("(its cpu_offload is --offload params)") != std::string::npos);
   CHECK(why("modeling", "accelerate").starts_with("--modeling accelerate with --runtime pytorch-fsdp1"));
   CHECK(why("modeling", "vramfit").find("(--stack transformers --runtime pytorch-fsdp1 is") != std::string::npos);
-  CHECK(why("prefetch", "forward=1").find("(--prefetch backward=pre|post|none is)") != std::string::npos);
-  CHECK(why("precision", "fp16-mixed").find("fused AdamW (its first update fails)") != std::string::npos);
+  CHECK(why("prefetch", "forward=2").find("(--prefetch backward=pre|post|none is, and forward=1)") !=
+        std::string::npos);
+  CHECK(why("precision", "fp16-mixed").find("fused AdamW (its first update fails: --optimizer adamw:foreach") !=
+        std::string::npos);
   CHECK(why("reshard", "last-kept").find("(--sharding full-shard and shard-grad-op decide)") != std::string::npos);
   CHECK(why("wrap", "none").starts_with("--wrap none"));
   CHECK(why("sharding", "no-shard").starts_with("--runtime pytorch-fsdp1 on one shard (--runtime pytorch-ddp"));
