@@ -180,7 +180,8 @@ void add_stack_flag(CLI::App& command, JobFlags& flags, const char* by_default) 
 void require_fsdp1_of_stack(const Job& job, const Stack& stack, const Cluster& cluster) {
   if (job.runtime != Runtime::pytorch_fsdp1) return;
   if (stack.with_fsdp1.empty()) {
-    throw Conflict(fmt::format("--stack {} with --runtime pytorch-fsdp1 (--stack transformers and trl have it)", stack.name));
+    throw Conflict(
+        fmt::format("--stack {} with --runtime pytorch-fsdp1 (--stack transformers and trl have it)", stack.name));
   }
   if (cluster.cards() == 1) {
     throw Conflict("--runtime pytorch-fsdp1 on one GPU: there is nothing to shard; leave it out");

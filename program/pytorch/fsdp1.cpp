@@ -190,6 +190,7 @@ void Fsdp1::release(FlatUnit& unit) {
 /// Views of the flat parameter (_use_unsharded_views), made on the stream that gathers, where their backward runs, too.
 void Fsdp1::see_parameters(int number) {
   FlatUnit& unit = units_[at(number)];
+  if (!unit.is_trained) return;
   const Scope scope(heap(), unit.parts.name);
   std::vector<int> parameters;
   for (const FlatParameter& p : unit.parameters) parameters.push_back(p.parameter);
@@ -205,8 +206,10 @@ void Fsdp1::see_parameters(int number) {
 void Fsdp1::pre_forward(int number, const Tensor& input) {
   FlatUnit& unit = units_[at(number)];
   if (unit.awaits_gradient) return;
-  if (!unit.is_gathered_ahead) gather(unit);
-  if (unit.is_trained) see_parameters(number);
+  if (!unit.is_gathered_ahead) {
+    gather(unit);
+    see_parameters(number);
+  }
   heap().wait_for_stream(Stream::compute, Stream::all_gather);
   prefetch_behind(number);
   if (unit.is_trained || !input.made_by) return;
@@ -256,7 +259,9 @@ void Fsdp1::prefetch_behind(int number) {
   const std::size_t behind = at(unit.place) + 1;
   if (!gathers_ahead_in_forward_ || behind >= first_order_.size()) return;
   FlatUnit& next = units_[at(first_order_[behind])];
-  if (next.awaits_forward && !next.is_gathered_ahead) gather_ahead(next);
+  if (!next.awaits_forward || next.is_gathered_ahead) return;
+  gather_ahead(next);
+  see_parameters(first_order_[behind]);
 }
 
 void Fsdp1::gather_ahead(FlatUnit& unit) {
@@ -363,6 +368,7 @@ void Fsdp1::move_to_host(FlatUnit& unit) {
 void Fsdp1::finish_backward() {
   heap().wait_for_stream(Stream::compute, Stream::reduce_scatter);
   if (replicas_ > 1) heap().wait_for_stream(Stream::compute, Stream::to_host);
+  if (offloads_) heap().wait_for_stream(Stream::host, Stream::compute);
   for (FlatUnit& unit : units_) {
     if (offloads_) unit.gradient = {};
     if (unit.is_seen_whole) reshard(unit, frees_in_backward(unit));

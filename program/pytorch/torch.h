@@ -226,19 +226,11 @@ class Torch final : public Backend {
 
   /// Hooks of all modules, which outlive this; without them, enter() and leave() give what they are given.
   void set_module_hooks(ModuleHooks* hooks) { hooks_ = hooks; }
-  Tensor enter(const Submodule& module, const Tensor& x) const {
-    return hooks_ == nullptr ? x : hooks_->enter(module, x);
-  }
-  Tensor leave(const Submodule& module, Tensor y) const {
-    return hooks_ == nullptr ? y : hooks_->leave(module, std::move(y));
-  }
-  void reach(const Submodule& module, int parameter) const {
-    if (hooks_ != nullptr) hooks_->reach(module, parameter);
-  }
+  Tensor enter(const Submodule& module, const Tensor& x) const;
+  Tensor leave(const Submodule& module, Tensor y) const;
+  void reach(const Submodule& module, int parameter) const;
   /// The type of a parameter as it is looked at from outside its module.
-  std::optional<Dtype> seen_dtype(int parameter) const {
-    return hooks_ == nullptr ? std::nullopt : hooks_->seen_dtype(parameter);
-  }
+  std::optional<Dtype> seen_dtype(int parameter) const;
   /// Whether backward runs, which may compute parts of forward again.
   bool is_in_backward() const { return in_backward_; }
 

@@ -1,9 +1,27 @@
-// Layers whose parameters come and go between forward and backward: DeepSpeed's ZeRO-3 has a linear of its own.
+// Hooks of modules, and layers whose parameters come and go between forward and backward: DeepSpeed's ZeRO-3 has a
+// linear of its own.
+#include <optional>
 #include <utility>
 
 #include "program/pytorch/torch.h"
 
 namespace vramfit::eager {
+
+Tensor Torch::enter(const Submodule& module, const Tensor& x) const {
+  return hooks_ == nullptr ? x : hooks_->enter(module, x);
+}
+
+Tensor Torch::leave(const Submodule& module, Tensor y) const {
+  return hooks_ == nullptr ? y : hooks_->leave(module, std::move(y));
+}
+
+void Torch::reach(const Submodule& module, int parameter) const {
+  if (hooks_ != nullptr) hooks_->reach(module, parameter);
+}
+
+std::optional<Dtype> Torch::seen_dtype(int parameter) const {
+  return hooks_ == nullptr ? std::nullopt : hooks_->seen_dtype(parameter);
+}
 
 /// Autograd keeps the parameter itself and not its values, unless a checkpoint looks: that keeps the values of what is
 /// trained, and a frozen parameter itself (torch/utils/checkpoint.py: _recomputation_hook).

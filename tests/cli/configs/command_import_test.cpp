@@ -91,7 +91,9 @@ TEST_CASE("configurations that TRL brings are known by name") {
     CHECK(value_of(job, "grad_accum") == "4");
     CHECK(job.unmodelled.empty());
   }
-  CHECK(!named("fsdp1").unmodelled.empty());
+  CHECK(named("fsdp1").unmodelled.empty());
+  CHECK(value_of(named("fsdp1"), "runtime") == "pytorch-fsdp1");
+  CHECK(value_of(named("fsdp1"), "prefetch").find("forward=1") != std::string::npos);
   CHECK(named("single_gpu").gpus.per_node == 1);
   CHECK(says(named("zero4").unmodelled, "accelerate_config", "isn't there"));
 }

@@ -79,7 +79,7 @@ MORE = [
           (64, 3, "phi3", "full", "all-linear", "shard-grad-op", "pre", "none", 2), (8, 2, "granite", "full", "q_proj,v_proj", "full-shard", "post", "params", 1),
           (16, 16, "gemma", "full", "all-linear", "hybrid-shard", "pre", "none", 1), (16, 2, "mistral", "none", "all-linear", "shard-grad-op", "pre", "params", 3))),
     Fsdp1Case(**{**TINY, "kv_heads": 4}, ranks=3, family="gpt2", tied=True, accumulation=2, attention="auto", lora_rank=4, lora_dropout=0.1),
-    Fsdp1Case(**TINY, family="mixtral", lora_rank=4, ranks=2, checkpointing="full"),
+    Fsdp1Case(**TINY, **OSS, lora_rank=4, ranks=2, checkpointing="full"),
     *(Fsdp1Case(**{**SMALL, "kv_heads": 16}, precision="fp32", ranks=2, lora_rank=lora, offload=offload, checkpointing="full", accumulation=2) for lora, offload in ((8, "none"), (0, "params"))),
     *(Fsdp1Case(**SMALL, ranks=ranks, offload="params", sharding=sharding, accumulation=accumulation, prefetch=prefetch, optimizer=optimizer, tied=tied)
       for ranks, sharding, accumulation, prefetch, optimizer, tied in (
@@ -94,8 +94,12 @@ MORE = [
 ]
 
 
+def words_of(case):
+    return ["--backward-prefetch", case.prefetch, *(["--forward-prefetch"] if case.ahead else [])]
+
+
 def rehearsed(case, warm):
-    return rehearsed_events(case, warm, more=["--backward-prefetch", case.prefetch, *(["--forward-prefetch"] if case.ahead else [])])
+    return rehearsed_events(case, warm, more=words_of(case))
 
 
 def warm():

@@ -1,0 +1,45 @@
+"""Every allocation of TRL's SFTTrainer with FSDP1 against the counted ledger, as fsdp1_events_test.py compares those of transformers' Trainer.
+
+`recorded` compares with sft_fsdp1_events.json, which `record` writes. `live` and `record` rehearse with the libraries of $VRAMFIT_RECIPES_PYTHON, as sft_events_test.py does.
+"""
+
+import pathlib
+import sys
+
+from fsdp1_events_test import SMALL, TINY, Fsdp1Case, counted_events, libraries, other_precision, words_of  # which puts the folder above on the path
+from events_test import rehearsed_events
+from recorded import Comparison
+from sft_events_test import LIBRARIES
+
+
+class SftFsdp1Case(Fsdp1Case):
+    def job(self):
+        return {**super().job(), "modeling": "trl"}
+
+
+# Recorded, too.
+FEW = [
+    SftFsdp1Case(**TINY, checkpointing="full"),
+    SftFsdp1Case(**TINY, ranks=4, tied=True, checkpointing="full", accumulation=2, ahead=True),
+    SftFsdp1Case(**TINY, lora_rank=4, frozen_dtype="fp32", checkpointing="full"),
+    SftFsdp1Case(**TINY, offload="params", precision="bf16-pure", family="qwen3"),
+    SftFsdp1Case(**TINY, precision="fp16-mixed", optimizer="adamw:foreach", sharding="shard-grad-op", ranks=3),
+]
+MORE = [
+    *(SftFsdp1Case(**SMALL, ranks=ranks, checkpointing=checkpointing, lora_rank=rank, frozen_dtype="bf16", sharding=sharding, offload=offload, accumulation=accumulation, attention="auto")
+      for ranks, checkpointing, rank, sharding, offload, accumulation in (
+          (8, "full", 0, "full-shard", "none", 1), (2, "none", 16, "full-shard", "none", 3), (16, "full", 8, "hybrid-shard", "none", 1), (4, "full", 0, "shard-grad-op", "params", 2))),
+    SftFsdp1Case(**{**SMALL, "kv_heads": 16}, precision="fp32", tied=True, checkpointing="full", accumulation=2),
+]
+
+
+def rehearsed(case, warm):
+    return rehearsed_events(case, warm, "sft_train.py", more=words_of(case))
+
+
+SFT = Comparison(script=pathlib.Path(__file__).resolve(), case_type=SftFsdp1Case, libraries=LIBRARIES, few=FEW, more=MORE, warm=lambda: libraries(*LIBRARIES), rehearsed=rehearsed, counted=counted_events,
+                 changed=other_precision, are_optional=True)
+
+
+if __name__ == "__main__":
+    sys.exit(SFT.run(*sys.argv[1:]))
