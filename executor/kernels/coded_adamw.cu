@@ -88,8 +88,8 @@ struct Coded {
   }
 
   __device__ void encode(const float (&values)[kEach], bool is_first) const {
-    const float largest = largest_magnitude_of_warp(values);
-    const float inverse = inverse_of_scale(largest);
+    const float new_scale = largest_magnitude_of_warp(values) / Codes::kLargest;
+    const float inverse = inverse_of_scale(new_scale);
     Pack<std::uint8_t, kBytes> bytes;
     for (int i = 0; i < kBytes; ++i) {
       if constexpr (Codes::kPerByte == 1) {
@@ -101,7 +101,7 @@ struct Coded {
       }
     }
     write(codes, bytes);
-    if (is_first) *scale = largest;
+    if (is_first) *scale = new_scale;
   }
 };
 
@@ -170,9 +170,13 @@ int launch_blocks(const AdamwUpdate& update, const CodedAverages& averages, Stre
 }  // namespace
 
 int update_coded(const AdamwUpdate& update, const CodedAverages& averages, Stream stream) {
-  return averages.bits == 8
-             ? launch_blocks<DynamicCodes<7, true>, DynamicCodes<7, false>, 256>(update, averages, stream)
-             : launch_blocks<DynamicCodes<3, true>, SixteenthCodes, 128>(update, averages, stream);
+  if (averages.kind == StateCodes::eight_bits) {
+    return launch_blocks<DynamicCodes<7, true>, DynamicCodes<7, false>, 256>(update, averages, stream);
+  }
+  if (averages.kind == StateCodes::four_bits) {
+    return launch_blocks<DynamicCodes<3, true>, SixteenthCodes, 128>(update, averages, stream);
+  }
+  return launch_blocks<E4m3Codes<true>, E4m3Codes<false>, 256>(update, averages, stream);
 }
 
 }  // namespace vramfit::cuda

@@ -37,11 +37,14 @@ struct RoundedStretch {
   std::uint64_t key;
 };
 
+/// As adamw-8bit, adamw-4bit and adamw-fp8-blocks keep them.
+enum class StateCodes : std::uint8_t { eight_bits, four_bits, e4m3 };
+
 /// Averages as codes in blocks, of which there are whole ones.
 struct CodedAverages {
   std::uint8_t *first, *second;
   float *first_scales, *second_scales;
-  int bits;  // 8 or 4, as adamw-8bit and adamw-4bit keep them
+  StateCodes kind;
 };
 
 /// What an update with scales knows of a parameter: its largest new averages, by their bits, and its scales before.
@@ -200,7 +203,7 @@ struct Kernels {
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 6;
+inline constexpr int kInterface = 7;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

@@ -12,12 +12,12 @@
 namespace vramfit {
 
 struct E4m3 {
-  static constexpr float kLargest = 448, kLeastNormal = 0x1p-6F;
+  static constexpr float kLargest = 448, kLeastNormal = 0x1p-6F, kLeast = 0x1p-9F;
   static constexpr std::uint32_t kNoNumber = 0x7F;
   // A float has a bias 120 more, and 20 more bits of fraction.
   static constexpr std::uint32_t kBias = 120, kBits = 20, kFloatBits = 23;
 
-  VRAMFIT_ON_BOTH static float value(std::uint32_t code) {
+  VRAMFIT_ON_BOTH static constexpr float value(std::uint32_t code) {
     const std::uint32_t size = code & 0x7FU, in_place = size << kBits;
     const auto normal = std::bit_cast<float>(in_place + (kBias << kFloatBits));
     // Without an exponent, eighths of the least normal number: what is above it in the next range.

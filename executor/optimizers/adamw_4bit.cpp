@@ -15,6 +15,6 @@ constexpr std::int64_t kBlock = 128;
 
 const OptimizerSteps optimizer_steps::adamw_4bit{.cpu = update_blocks<First, Second, kBlock>,
                                                  .cuda = update_blocks_on_cuda<First, Second, kBlock>,
-                                                 .own_cuda = update_coded_by_kernel<4>};
+                                                 .own_cuda = update_coded_by_kernel<cuda::StateCodes::four_bits>};
 
 }  // namespace vramfit

@@ -16,6 +16,6 @@ constexpr std::int64_t kBlock = 256;
 
 const OptimizerSteps optimizer_steps::adamw_8bit{.cpu = update_blocks<First, Second, kBlock>,
                                                  .cuda = update_blocks_on_cuda<First, Second, kBlock>,
-                                                 .own_cuda = update_coded_by_kernel<8>};
+                                                 .own_cuda = update_coded_by_kernel<cuda::StateCodes::eight_bits>};
 
 }  // namespace vramfit

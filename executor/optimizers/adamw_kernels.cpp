@@ -33,7 +33,7 @@ cuda::PlainAverages averages_of(OptimizerCall& call) {
 
 }  // namespace
 
-void update_coded_by_kernel(OptimizerCall& call, int bits) {
+void update_coded_by_kernel(OptimizerCall& call, cuda::StateCodes kind) {
   const cuda::Kernels& kernels = require_own_kernels();
   const cuda::AdamwUpdate update = update_of(call);
   const cuda::Stream stream = stream_of(call.parameters);
@@ -43,7 +43,7 @@ void update_coded_by_kernel(OptimizerCall& call, int bits) {
                                      .second = call.states[1].mutable_data_ptr<std::uint8_t>(),
                                      .first_scales = call.states[2].mutable_data_ptr<float>(),
                                      .second_scales = call.states[3].mutable_data_ptr<float>(),
-                                     .bits = bits},
+                                     .kind = kind},
                                     stream));
 }
 

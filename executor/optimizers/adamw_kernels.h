@@ -2,15 +2,16 @@
 // function, and which its functions need scratch for otherwise.
 #pragma once
 
+#include "executor/kernels/kernels.h"
 #include "executor/optimizers/optimizers.h"
 
 namespace vramfit {
 
-/// States: codes of the first and second moment, their scales, the count. `kBits`: 8 or 4.
-void update_coded_by_kernel(OptimizerCall& call, int bits);
-template <int kBits>
+/// States: codes of the first and second moment, their scales, the count.
+void update_coded_by_kernel(OptimizerCall& call, cuda::StateCodes kind);
+template <cuda::StateCodes kKind>
 void update_coded_by_kernel(OptimizerCall& call) {
-  update_coded_by_kernel(call, kBits);
+  update_coded_by_kernel(call, kKind);
 }
 
 /// States: two averages of any dtype, the count. Parameters are rounded to nearest, or stretch by stretch.

@@ -38,6 +38,7 @@ struct BlockForm {
   std::int64_t block = 1;
   std::int64_t zero_of_first = 0;  // DynamicCodes::kZero; the second moment's is 0
   std::int64_t codes_per_byte = 1;
+  bool is_e4m3 = false;  // numbers of that format, with scales
 };
 
 /// States: codes (or numbers) of the first and second moment, the scales of codes, the count.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "executor/ops/e4m3.h"
 #include "executor/ops/magnitudes.h"
 #include "executor/ops/vectors.h"
 #include "executor/optimizers/dynamic_map.h"
@@ -32,6 +33,7 @@ struct DynamicCodes {
   static constexpr int kZero = kSigned ? kMap.one() - 1 : 0;
   static constexpr auto kValues = values_of_codes(kSorted, kZero);
   static constexpr std::int64_t kPerByte = kSorted.size() == 256 ? 1 : 2;
+  static constexpr float kLargest = 1;  // value of a code
 
   /// What makes a cell's number of a magnitude.
   struct Decade {
@@ -91,10 +93,32 @@ constexpr std::array<float, 16> sixteenths() {
 /// Half a byte for each element: sixteenths, without 0 (torchao/optim/subclass_4bit.py's map of second moments).
 struct SixteenthCodes {
   static constexpr std::int64_t kPerByte = 2;
+  static constexpr float kLargest = 1;
   static constexpr std::array<float, 16> kSorted = sixteenths(), kValues = kSorted;
   static constexpr int kZero = 0;
   VRAMFIT_ON_BOTH static std::int32_t encode(float x) {
     return std::clamp(static_cast<std::int32_t>(x * 16 - 0.5F), std::int32_t{0}, std::int32_t{15});
+  }
+};
+
+/// Numbers of FP8 (e4m3). What isn't a number has one code, whatever its sign.
+template <bool kSigned>
+struct E4m3Codes {
+  static constexpr std::int64_t kPerByte = 1;
+  static constexpr float kLargest = E4m3::kLargest;
+  static constexpr std::array<float, 256> values() {
+    std::array<float, 256> values{};
+    for (std::uint32_t code = 0; code < 256; ++code) {
+      const bool is_number = (code & E4m3::kNoNumber) != E4m3::kNoNumber;
+      values[code] = is_number ? E4m3::value(code) : std::numeric_limits<float>::quiet_NaN();
+    }
+    return values;
+  }
+  static constexpr auto kValues = values();
+  /// Second averages that aren't 0 don't become 0, as with borders_of.
+  VRAMFIT_ON_BOTH static std::int32_t encode(float x) {
+    const auto code = static_cast<std::int32_t>(x == x ? E4m3::code(x) : +E4m3::kNoNumber);
+    return kSigned ? code : std::max(code, x > 0 ? 1 : 0);
   }
 };
 
@@ -121,7 +145,7 @@ void decode_block(const std::uint8_t* codes, float scale, float* values) {
 /// Returns the block's scale.
 template <typename Codes, std::int64_t kBlock>
 float encode_block(const float* values, std::uint8_t* codes) {
-  const float scale = kernels::largest_magnitude(values, kBlock);
+  const float scale = kernels::largest_magnitude(values, kBlock) / Codes::kLargest;
   const float inverse = inverse_of_scale(scale);
   VRAMFIT_INDEPENDENT_ELEMENTS
   for (std::int64_t i = 0; i < kBlock / Codes::kPerByte; ++i) {

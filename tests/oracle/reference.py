@@ -190,7 +190,7 @@ class Lion:
 OPTIMIZERS = {"adamw": AdamW, "sgd": Sgd, "lion": Lion, "adafactor": Adafactor}
 # The fields of Hyper that each takes.
 OF_ADAMW = ("weight_decay", "beta1", "beta2", "eps")
-OPTIONS = {"adamw": OF_ADAMW, "adamw-8bit": OF_ADAMW, "adamw-4bit": OF_ADAMW, "adamw-fp8": OF_ADAMW, "sgd": ("weight_decay", "momentum"), "lion": ("weight_decay", "beta1", "beta2"),
+OPTIONS = {"adamw": OF_ADAMW, "adamw-8bit": OF_ADAMW, "adamw-4bit": OF_ADAMW, "adamw-fp8": OF_ADAMW, "adamw-fp8-blocks": OF_ADAMW, "sgd": ("weight_decay", "momentum"), "lion": ("weight_decay", "beta1", "beta2"),
            "adafactor": ("weight_decay", "beta2_decay", "eps2", "update_clip")}
 
 

@@ -40,6 +40,7 @@ class Resume(unittest.TestCase):
                                                                                          "--mesh", "replicate=2,shard=2")),
                   ("llama", 2, ("--freeze", "layers:0", "--quantization", "nf4")),
                   ("llama", 2, ("--optimizer", "adamw-fp8", "--sharding", "full-shard")),
+                  ("llama", 2, ("--optimizer", "adamw-fp8-blocks", "--sharding", "full-shard")),
                   ("llama", 2, ("--master-dtype", "fp16", "--sharding", "full-shard", "--gradient-dtype", "fp8", "--optimizer", "adamw-fp8")),
                   ("llama", 2, ("--optimizer", "adafactor", "--sharding", "full-shard")),
                   ("llama", 2, ("--precision", "bf16-pure", "--state-dtype", "fp32"))]

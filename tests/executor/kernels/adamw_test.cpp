@@ -49,8 +49,8 @@ bool are_equal(const at::Tensor& a, const at::Tensor& b) {
   return at::equal(at::isnan(a), at::isnan(b)) && at::equal(bytes(a), bytes(b));
 }
 
-std::int64_t block_of(std::string_view optimizer) { return optimizer == "adamw-8bit" ? 256 : 128; }
-bool has_codes(std::string_view optimizer) { return optimizer.ends_with("bit"); }
+std::int64_t block_of(std::string_view optimizer) { return optimizer == "adamw-4bit" ? 128 : 256; }
+bool has_codes(std::string_view optimizer) { return optimizer.ends_with("bit") || optimizer.ends_with("blocks"); }
 bool has_scales(std::string_view optimizer) { return optimizer == "adamw-fp8"; }
 
 /// Those of codes without sign: of averages in FP8 a NaN is one, whatever its sign.
@@ -160,6 +160,7 @@ std::vector<Subject> subjects() {
   for (const at::ScalarType number : {at::kFloat, at::kBFloat16}) {
     all.push_back({"adamw-8bit", number, at::kByte, 256 * 37});
     all.push_back({"adamw-4bit", number, at::kByte, 128 * 53});
+    all.push_back({"adamw-fp8-blocks", number, at::kByte, 256 * 37});
     all.push_back({"adamw-fp8", number, at::kByte, 5003});
     for (const at::ScalarType state : {at::kFloat, at::kBFloat16}) {
       if (number != state) all.push_back({"adamw", number, state, 4099});

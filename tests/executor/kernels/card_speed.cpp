@@ -307,6 +307,7 @@ void time_all() {
   time_copy();
   time_update("adamw-8bit", at::kBFloat16, "states of 8 bits");
   time_update("adamw-4bit", at::kBFloat16, "states of 4 bits");
+  time_update("adamw-fp8-blocks", at::kBFloat16, "states in FP8, in blocks");
   time_update("adamw-fp8", at::kBFloat16, "states in FP8 and fp16");
   time_update("adamw", at::kFloat, "states in fp32");
   time_update("adamw-stochastic", at::kBFloat16, "states in bf16");

@@ -25,16 +25,19 @@ struct Subject {
   std::string_view what;
 };
 
-const std::vector<Subject> kSubjects{{"adamw", at::kFloat, at::kFloat, "adamw, fp32 (LibTorch's fused)"},
-                                     {"adamw", at::kBFloat16, at::kBFloat16, "adamw, bf16 (LibTorch's fused)"},
-                                     {"adamw", at::kBFloat16, at::kFloat, "adamw, bf16 parameters and fp32 states"},
-                                     {"adamw", at::kFloat, at::kBFloat16, "adamw, fp32 parameters and bf16 states"},
-                                     {"adamw-8bit", at::kFloat, at::kFloat, "adamw-8bit, fp32 parameters"},
-                                     {"adamw-8bit", at::kBFloat16, at::kBFloat16, "adamw-8bit, bf16 parameters"},
-                                     {"adamw-4bit", at::kFloat, at::kFloat, "adamw-4bit, fp32 parameters"},
-                                     {"adamw-4bit", at::kBFloat16, at::kBFloat16, "adamw-4bit, bf16 parameters"},
-                                     {"adamw-fp8", at::kFloat, at::kFloat, "adamw-fp8, fp32 parameters"},
-                                     {"adamw-fp8", at::kBFloat16, at::kBFloat16, "adamw-fp8, bf16 parameters"}};
+const std::vector<Subject> kSubjects{
+    {"adamw", at::kFloat, at::kFloat, "adamw, fp32 (LibTorch's fused)"},
+    {"adamw", at::kBFloat16, at::kBFloat16, "adamw, bf16 (LibTorch's fused)"},
+    {"adamw", at::kBFloat16, at::kFloat, "adamw, bf16 parameters and fp32 states"},
+    {"adamw", at::kFloat, at::kBFloat16, "adamw, fp32 parameters and bf16 states"},
+    {"adamw-8bit", at::kFloat, at::kFloat, "adamw-8bit, fp32 parameters"},
+    {"adamw-8bit", at::kBFloat16, at::kBFloat16, "adamw-8bit, bf16 parameters"},
+    {"adamw-4bit", at::kFloat, at::kFloat, "adamw-4bit, fp32 parameters"},
+    {"adamw-4bit", at::kBFloat16, at::kBFloat16, "adamw-4bit, bf16 parameters"},
+    {"adamw-fp8", at::kFloat, at::kFloat, "adamw-fp8, fp32 parameters"},
+    {"adamw-fp8", at::kBFloat16, at::kBFloat16, "adamw-fp8, bf16 parameters"},
+    {"adamw-fp8-blocks", at::kFloat, at::kFloat, "adamw-fp8-blocks, fp32 parameters"},
+    {"adamw-fp8-blocks", at::kBFloat16, at::kBFloat16, "adamw-fp8-blocks, bf16 parameters"}};
 
 class Timed {
  public:

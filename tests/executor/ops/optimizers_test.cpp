@@ -203,6 +203,7 @@ const std::vector<TruthRow>& truths() {
       {.name = "adamw-8bit", .step = adamw_truth, .options = kAdam, .limit = 1e-3, .has_codes = true},
       {.name = "adamw-4bit", .step = adamw_truth, .options = kAdam, .limit = 1.5e-2, .has_codes = true},
       {.name = "adamw-fp8", .step = adamw_truth, .options = kAdam, .limit = 5e-3, .has_codes = true},
+      {.name = "adamw-fp8-blocks", .step = adamw_truth, .options = kAdam, .limit = 5e-3, .has_codes = true},
       // LibTorch 2.11's fused kernel on CPU: github.com/pytorch/pytorch/issues/191763
       {"sgd", sgd_truth, {.learning_rate = 0.1, .values = {{"momentum", 0.7}, {"weight-decay", 0.3}}}, false},
       {"adafactor",

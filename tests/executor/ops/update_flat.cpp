@@ -76,6 +76,10 @@ std::vector<at::Tensor> shown(const Request& request, const std::vector<at::Tens
     return {decoded(states[0], states[2], DynamicCodes<3, true>::kValues, 2),
             decoded(states[1], states[3], SixteenthCodes::kValues, 2)};
   }
+  if (request.optimizer == "adamw-fp8-blocks") {
+    return {decoded(states[0], states[2], E4m3Codes<true>::kValues, 1),
+            decoded(states[1], states[3], E4m3Codes<false>::kValues, 1)};
+  }
   if (request.optimizer == "adamw-fp8") {
     return {states[0].view(at::kFloat8_e4m3fn).to(at::kFloat) * states[2], states[1].to(at::kFloat) * states[3]};
   }

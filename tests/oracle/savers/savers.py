@@ -54,8 +54,10 @@ SAVERS = [
     Saver("AdamW, 8-bit states, own kernels", {"optimizer": "adamw-8bit", **OWN}),
     Saver("AdamW, 4-bit states", {"optimizer": "adamw-4bit"}, (optimizer("torchao", "torchao-4bit", {"stack": "transformers", "optimizer": "adamw-4bit:torchao"}),)),
     Saver("AdamW, 4-bit states, own kernels", {"optimizer": "adamw-4bit", **OWN}),
-    Saver("AdamW, FP8 states", {"optimizer": "adamw-fp8"}, (optimizer("torchao, both averages in FP8", "torchao-fp8"),)),
-    Saver("AdamW, FP8 states, own kernels", {"optimizer": "adamw-fp8", **OWN}),
+    Saver("AdamW, FP8 states in blocks", {"optimizer": "adamw-fp8-blocks"}, (optimizer("torchao", "torchao-fp8"),)),
+    Saver("AdamW, FP8 states in blocks, own kernels", {"optimizer": "adamw-fp8-blocks", **OWN}),
+    Saver("AdamW, MS-AMP's states in FP8 and fp16", {"optimizer": "adamw-fp8"}),
+    Saver("AdamW, MS-AMP's states in FP8 and fp16, own kernels", {"optimizer": "adamw-fp8", **OWN}),
     Saver("AdamW, stochastic rounding", {"optimizer": "adamw-stochastic"}, (Library("torchao", ("--optimizer", "torchao-stochastic")),)),
     Saver("AdamW, stochastic rounding, own kernels", {"optimizer": "adamw-stochastic", **OWN}),
     Saver("AdamW, paged states", {"optimizer": "adamw:paged"}, (optimizer("bitsandbytes, states in fp32", "bitsandbytes-paged", {"optimizer": "adamw:paged"}),)),
@@ -82,12 +84,9 @@ SAVERS = [
 
 HOLES = ("fragmentation: the engine needs less at once, but a layer's gradients are one block of 416 MiB, for which holes have to be as large; "
          "those of PyTorch, a block for each parameter, fill smaller ones")
-STATES = "the engine keeps the second average in fp16, as MS-AMP does, torchao in FP8"
 
 # Where the engine needs more than a library, by saver, number of cards and figure: why.
 HIGHER = {
     ("attention kept", 1, "reserved"): HOLES,
     ("AdamW, paged states", 1, "reserved"): HOLES,
-    ("AdamW, FP8 states", 1, "allocated"): STATES,
-    ("AdamW, FP8 states", 1, "reserved"): STATES,
 }

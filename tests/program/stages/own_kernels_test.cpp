@@ -45,6 +45,7 @@ TEST_CASE("updates and quantized weights with own kernels work in no scratch") {
   for (const Row& row :
        {Row{"optimizer=adamw-8bit", "update scratch"},
         Row{"optimizer=adamw-4bit precision=bf16-pure", "update scratch"},
+        Row{"optimizer=adamw-fp8-blocks", "update scratch"},
         Row{"optimizer=adamw-stochastic precision=bf16-pure", "update scratch"},
         Row{"precision=bf16-pure state_dtype=fp32", "update scratch"}, Row{"method=qlora", "scratch for codes"},
         Row{"method=lora lora_dropout=0.1", "dropout: words"},
@@ -191,6 +192,8 @@ TEST_CASE("an own kernel moves each number once") {
   CHECK(optimizer_named("adamw").work(update).bytes == (2 + 4 + 16) * kElements);
   CHECK(optimizer_named("adamw-8bit").work(update).bytes == (2 + 4 + 4 + 16.0 / 256) * kElements);
   CHECK(optimizer_named("adamw-8bit").work(update).launches == 2);
+  CHECK(optimizer_named("adamw-fp8-blocks").work(update).bytes == optimizer_named("adamw-8bit").work(update).bytes);
+  CHECK(optimizer_named("adamw-fp8-blocks").work(update).launches == 2);
   CHECK(optimizer_named("adamw-stochastic").work(update).launches == 10);
   // Gradients and averages are read twice: all of a parameter's averages are known before one of them is rounded.
   CHECK(optimizer_named("adamw-fp8").work(update).bytes == (2 * 2 + 4 + 3 * 3) * kElements);
@@ -222,9 +225,9 @@ TEST_CASE("where own kernels replace dozens of calls") {
     return replaces_many_calls(testing::resolved(testing::parse_job_line("llama 1x1 cuda:90:132 " + settings)).job);
   };
   for (const char* settings :
-       {"optimizer=adamw-8bit", "optimizer=adamw-fp8", "optimizer=adamw-stochastic precision=bf16-pure",
-        "precision=bf16-pure state_dtype=fp32", "method=qlora", "method=lora lora_dropout=0.1",
-        "precision=bf16-mixed master_dtype=fp16"}) {
+       {"optimizer=adamw-8bit", "optimizer=adamw-fp8", "optimizer=adamw-fp8-blocks",
+        "optimizer=adamw-stochastic precision=bf16-pure", "precision=bf16-pure state_dtype=fp32", "method=qlora",
+        "method=lora lora_dropout=0.1", "precision=bf16-mixed master_dtype=fp16"}) {
     CAPTURE(settings);
     CHECK(replaces(settings));
   }
