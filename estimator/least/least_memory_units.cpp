@@ -57,7 +57,7 @@ class UnitSums {
 
   void add(const Job& job) {
     for (const Unit& unit : layout_.units) {
-      (offload_.parameters ? r_.host : r_.resident) += card_bytes(unit);
+      offload_.parameters ? r_.host += shard_bytes(unit) + Bytes{unit.codes_bytes} : r_.resident += card_bytes(unit);
       if (unit.trainable_elements > 0) add_trained(unit, job);
       r_.gradient_shards += shard_of(unit);
       r_.largest_gradient_shard = std::max(r_.largest_gradient_shard, shard_of(unit));

@@ -43,6 +43,7 @@ void HostSide::load_staging(const UnitLayout& layout, bool sums) {
 }
 
 void HostSide::load_codes(const UnitLayout& layout) {
+  if (offload_.parameters) return;  // they stay there until a gather
   std::int64_t largest = 0, units = 0;
   for (const Unit& unit : layout.units) {
     largest = std::max(largest, unit.codes_bytes);

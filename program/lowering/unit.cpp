@@ -188,8 +188,9 @@ void UnitLowering::fill_gathered(const std::vector<Held>& shards, const Held& sc
   Writer::Operands& operands = in_.writer.operands();
   add_shards(shards, How::read, operands);
   if (unit_.codes_bytes > 0) {
-    operands.front() = Writer::viewed(plain_, How::read, views_.plain);
-    operands.insert(operands.begin(), Writer::viewed(codes_, How::read, views_.codes));
+    const bool came = static_cast<bool>(arriving_codes_);  // for this gather
+    operands.front() = Writer::viewed(came ? shards.front() : plain_, How::read, views_.plain);
+    operands.insert(operands.begin(), Writer::viewed(came ? arriving_codes_ : codes_, How::read, views_.codes));
   }
   if (scales_) operands.emplace_back(&scales_, How::read);
   operands.push_back(Writer::viewed(gathered_, how, views_.own));
@@ -211,11 +212,13 @@ void UnitLowering::wait() {
   issue();
   wait_for(gathering_);
   arriving_.clear();
+  arriving_codes_.reset();
 }
 
 void UnitLowering::release() {
   wait_for(gathering_);
   arriving_.clear();
+  arriving_codes_.reset();
   gathered_.reset();
 }
 

@@ -154,10 +154,15 @@ class UnitLowering {
   void load_on_host();
   /// Fills the gathered storage, or starts to, from shards in host memory.
   void fetch();
-  /// What the card has of a shard in host memory whose matrices are codes.
+  /// Of a shard in host memory whose matrices are codes, what the card has; with offloaded parameters, the codes that
+  /// gathers bring there.
   void load_codes();
-  /// The host makes codes of them anew, and starts to send those and the rest.
+  /// The host makes codes of them.
+  void encode(const Held& into);
+  /// It makes them anew, and starts to send those and the rest, if the card keeps them.
   void send_codes();
+  /// Starts to copy what a gather needs to `arriving_`.
+  void bring_shards();
   /// The gradient shard leaves for host memory.
   void leave();
 
@@ -197,7 +202,9 @@ class UnitLowering {
   Held sent_scales_, received_scales_;
   // In host memory: the trained part of the first shard where that itself stays on the card, and gradients.
   Held master_, host_gradient_;
-  Held codes_, plain_;           // on the card, where the first shard is in host memory for its codes
+  // Where the first shard is in host memory for its codes: these and the rest, on the card; or, with offloaded
+  // parameters, the codes in host memory and on the card until they are gathered.
+  Held codes_, plain_, arriving_codes_;
   std::vector<Held> host_sums_;  // what the CPU's update needs of whole parameters, in the order of the optimizer's row
   std::vector<Held> arriving_;   // by storage: shards on the card, until they are gathered; scratch
   bool has_left_ = false;        // of this step, a gradient for the host

@@ -31,7 +31,14 @@ void UnitLowering::load_on_host() {
 void UnitLowering::load_codes() {
   const UnitStorage& storage = unit_.storages.front();
   const std::string what = std::string(unit_.parameters.front().trained_as->name) + " codes of what is trained";
-  codes_ = in_.writer.allocate(buffer(unit_.codes_bytes, Dtype::u8, Category::parameters, what));
+  const bool stay = in_.host.offload().parameters;
+  codes_ = in_.writer.allocate(placed(buffer(unit_.codes_bytes, Dtype::u8, Category::parameters, what), stay));
+  if (stay) {
+    in_.writer.run({.kernel = Kernel::zero}, {{&codes_, How::write}});
+    in_.host.order(Stream::compute, Stream::host);
+    encode(codes_);
+    return in_.host.order(Stream::host, Stream::compute);
+  }
   plain_ = in_.writer.allocate(buffer(plain_elements(unit_), storage.dtype, Category::parameters, "shard"));
   in_.host.order(Stream::compute, Stream::host);
   send_codes();
@@ -40,16 +47,21 @@ void UnitLowering::load_codes() {
   in_.host.begin_codes();
 }
 
+void UnitLowering::encode(const Held& into) {
+  Run run = run_of(Kernel::encode);
+  run.stream = Stream::host;
+  const Bytes masters = unit_.coded_elements * dtype_bytes(unit_.storages.front().dtype), codes{unit_.codes_bytes};
+  in_.writer.run(
+      run, {Writer::viewed(shards_.front(), How::read, views_.masters), Writer::viewed(into, How::write, views_.codes)},
+      Work{.bytes = static_cast<double>((masters + codes).n)});
+}
+
 void UnitLowering::send_codes() {
+  if (in_.host.offload().parameters) return encode(codes_);
   const UnitStorage& storage = unit_.storages.front();
   HostSide::CodesStaging& staging = in_.host.next_codes();
-  Run encode = run_of(Kernel::encode);
-  encode.stream = Stream::host;
-  const Bytes masters = unit_.coded_elements * dtype_bytes(storage.dtype), codes{unit_.codes_bytes};
-  in_.writer.run(encode,
-                 {Writer::viewed(shards_.front(), How::read, views_.masters),
-                  Writer::viewed(staging.held, How::write, views_.codes)},
-                 Work{.bytes = static_cast<double>((masters + codes).n)});
+  encode(staging.held);
+  const Bytes codes{unit_.codes_bytes};
   std::vector<HostSide::Copy> copies{{.from = Writer::viewed(staging.held, How::read, views_.all_codes),
                                       .to = Writer::viewed(codes_, How::write, views_.all_codes),
                                       .bytes = codes}};
@@ -64,20 +76,22 @@ void UnitLowering::send_codes() {
 void UnitLowering::fetch() {
   Writer& writer = in_.writer;
   const bool is_one = in_.layout.shards == 1;
-  if (is_one && unit_.storages.size() == 1 && unit_.storages.front().dtype == unit_.compute) {
+  const bool is_as_stored = unit_.storages.size() == 1 && unit_.storages.front().dtype == unit_.compute;
+  if (is_one && is_as_stored && unit_.codes_bytes == 0) {
     gathering_ =
         in_.host.to_device(number_, {&shards_.front(), How::read}, {&gathered_, How::write}, shard_bytes(unit_));
     return;
   }
+  const bool has_codes = unit_.codes_bytes > 0;
+  if (has_codes) {
+    arriving_codes_ = writer.allocate(buffer(unit_.codes_bytes, Dtype::u8, Category::communication, "arriving codes"));
+  }
   for (const UnitStorage& storage : unit_.storages) {
-    arriving_.push_back(
-        writer.allocate(buffer(storage.elements, storage.dtype, Category::communication, "arriving shard")));
+    const std::int64_t elements = has_codes && arriving_.empty() ? plain_elements(unit_) : storage.elements;
+    arriving_.push_back(writer.allocate(buffer(elements, storage.dtype, Category::communication, "arriving shard")));
   }
   const Held scratch = codes_scratch();
-  for (std::size_t s = 0; s < shards_.size(); ++s) {
-    in_.host.to_device(number_, {&shards_[s], How::read}, {&arriving_[s], How::write},
-                       unit_.storages[s].elements * dtype_bytes(unit_.storages[s].dtype));
-  }
+  bring_shards();
   fill_gathered(arriving_, scratch, is_one ? How::write : How::write_part, Stream::to_device);
   if (scratch) arriving_.push_back(scratch);  // another stream's, which the free must wait for as well
   if (!is_one) {
@@ -86,6 +100,21 @@ void UnitLowering::fetch() {
   }
   gathering_ = in_.tokens++;
   writer.write(Record{gathering_, Stream::to_device});
+}
+
+void UnitLowering::bring_shards() {
+  const auto bring = [&](const Held& from, int view, const Held& to, Bytes bytes) {
+    in_.host.to_device(number_, Writer::viewed(from, How::read, view), {&to, How::write}, bytes);
+  };
+  constexpr int kAll = -1;
+  if (arriving_codes_) bring(codes_, views_.all_codes, arriving_codes_, Bytes{unit_.codes_bytes});
+  for (std::size_t s = 0; s < shards_.size(); ++s) {
+    const bool is_beside_codes = s == 0 && arriving_codes_;
+    const std::int64_t elements = is_beside_codes ? plain_elements(unit_) : unit_.storages[s].elements;
+    if (!arriving_[s]) continue;  // codes are all that the storage has
+    bring(shards_[s], is_beside_codes ? views_.plain_in_shard : kAll, arriving_[s],
+          elements * dtype_bytes(unit_.storages[s].dtype));
+  }
 }
 
 void UnitLowering::leave() {

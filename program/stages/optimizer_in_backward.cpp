@@ -37,7 +37,9 @@ void require_optimizer_in_backward(const Job& job) {
   if (!std::holds_alternative<NoGradientMask>(job.gradient_mask))
     refuse(as_flag(job, "gradient_mask"), "all gradients are masked at once; use --gradient-mask none");
   if (offload_of(job).states)
-    refuse(as_flag(job, "offload"), "the CPU updates when all gradients are there; use --offload none");
+    refuse(as_flag(job, "offload"),
+           "the CPU updates when all gradients are there; leave it off: with --offload optimizer+gradients they leave "
+           "the card within backward");
 }
 
 void require_optimizer_in_backward(const Job& job, bool clip) {

@@ -137,12 +137,11 @@ namespace {
 
 /// A trained matrix is codes on the card alone: an update needs the numbers that the codes round.
 void require_masters(const Job& job) {
-  const Offload offload = offload_of(job);
-  if (offload.states && !offload.parameters) return;
+  if (offload_of(job).states) return;
   throw Excluded(
       fmt::format("--quantization {} of matrices that are trained with --offload {} (host memory has to hold their "
-                  "masters, and the card what it computes with: use --offload optimizer or optimizer+gradients, or "
-                  "--quantization int8 of frozen ones)",
+                  "masters, and the card what it computes with: use --offload optimizer, optimizer+gradients or "
+                  "params, or --quantization int8 of frozen ones)",
                   job.quantization, job.offload.empty() ? "none" : fmt::to_string(fmt::join(job.offload, ","))));
 }
 
@@ -169,8 +168,10 @@ void quantize(const Graph& graph, const Job& job, std::vector<HeldParameter>& he
     }
   }
   if (any) return;
-  throw Conflict(fmt::format("--quantization {}: no matrix of a layer is frozen; give --freeze, or leave it out",
-                             job.quantization));
+  throw Conflict(
+      fmt::format("--quantization {}: no matrix of a layer is frozen; give --freeze or --method lora, or leave it out "
+                  "(trained ones: --quantization fp8 with --offload optimizer)",
+                  job.quantization));
 }
 
 /// MS-AMP replaces all linears of a model; here, embeddings and head are no part of it, as with FP8 products.

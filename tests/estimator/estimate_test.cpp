@@ -313,7 +313,7 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"ignore_index", "0"}}, "--ignore-index 0"},
       {{{"freeze", "layers:0"}, {"quantization", "nf4"}, {"load", "rank0"}}, "--quantization nf4 with --load rank0"},
       {{{"quantization", "fp8"}}, "that are trained with --offload none"},
-      {{{"quantization", "fp8"}, {"offload", "params"}}, "use --offload optimizer"},
+      {{{"quantization", "fp8"}, {"offload", "activations"}}, "use --offload optimizer"},
       {{{"freeze", "layers:0"}, {"quantization", "fp8"}}, "--quantization int8 of frozen ones"},
   };
   for (const auto& [settings, feature] : cases) {

@@ -59,6 +59,7 @@ def cases():
     ok = True
     for family, ranks, kind, options in (("llama", 1, "optimizer", {}), ("llama", 2, "optimizer+gradients", {"accumulation": 2}),
                                          ("qwen2", 2, "optimizer", {"checkpointing": "full"}), ("phi3", 2, "optimizer+gradients", {}),
+                                         ("llama", 1, "params", {}), ("qwen2", 2, "params", {"accumulation": 2}),
                                          ("llama", 2, "optimizer", {"sharding": "no-shard", "loss": "chunked:3"})):
         case = Case(family, ranks=ranks, extra=(*FLAGS, kind), **options)
         ok &= report(case, compare(case, Place(family), HYPER)[0])

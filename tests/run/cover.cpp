@@ -166,7 +166,8 @@ bool can_quantize(const Quantized& job, bool from_rank0) {
   if (job.quantization == "none") return true;
   if (from_rank0) return false;
   const bool has_frozen_layers = job.method.starts_with("lora") && job.freeze == "none";
-  if (job.quantization == "fp8") return has_frozen_layers || job.offload.starts_with("optimizer");
+  const bool keeps_masters = job.offload.starts_with("optimizer") || job.offload.starts_with("params");
+  if (job.quantization == "fp8") return has_frozen_layers || keeps_masters;
   return has_frozen_layers || job.freeze.starts_with("layers") || job.freeze == "*att*";
 }
 

@@ -40,12 +40,13 @@ class Offload(unittest.TestCase):
         job = (*SAME, "--quantization", "fp8", "--offload")
         whole = self.place.run(ranks=2, job=(*job, "optimizer"))
         self.assertNotEqual(whole.parameters, self.place.run(ranks=2, job=(*SAME, "--offload", "optimizer")).parameters)
-        self.assertEqual(self.place.run(ranks=2, job=(*job, "optimizer+gradients")).parameters, whole.parameters)
+        for kind in ("optimizer+gradients", "params", "params,activations"):
+            self.assertEqual(self.place.run(ranks=2, job=(*job, kind)).parameters, whole.parameters)
         saved = self.place.fresh("saved")
         begun = self.place.run("--save", saved, "--save-every", "2", "--save-full", self.place.fresh("full"), ranks=2, job=(*job, "optimizer"))
         self.assertEqual(begun.parameters, whole.parameters)
         shutil.rmtree(os.path.join(saved, "step-00000003"))
-        resumed = self.place.run("--resume", saved, ranks=2, job=(*job, "optimizer+gradients"))
+        resumed = self.place.run("--resume", saved, ranks=2, job=(*job, "params"))
         self.assertEqual(resumed.code, 0, resumed.errors)
         self.assertEqual(resumed.parameters, whole.parameters)
 

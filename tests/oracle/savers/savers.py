@@ -71,6 +71,7 @@ SAVERS = [
     Saver("states in host memory, weights in FP8", {"offload": "optimizer", "quantization": "fp8"}),
     Saver("states and gradients in host memory, weights in FP8", {"offload": "optimizer+gradients", "quantization": "fp8"}),
     Saver("all shards in host memory", {"offload": "params"}, (Library("FSDP2's CPUOffloadPolicy", ("--offload-params",), SHARDED, stack={"stack": "transformers", "offload": "params"}),)),
+    Saver("all shards in host memory, weights in FP8", {"offload": "params", "quantization": "fp8"}),
     Saver("LoRA, rank 16", LORA, (Library("PEFT", ("--adapters", "lora"), stack=LORA),)),
     Saver("rsLoRA", {**LORA, "rslora": "on"}, (Library("PEFT", ("--adapters", "rslora"), stack={**LORA, "rslora": "on"}),)),
     Saver("DoRA", {**LORA, "dora": "on"}, (Library("PEFT", ("--adapters", "dora"), stack={**LORA, "dora": "on"}),)),
