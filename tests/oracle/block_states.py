@@ -39,13 +39,6 @@ def dynamic_map(signed, bits=8, decades=7):
     return numpy.sort(numpy.array(values))
 
 
-def floating(dtype):
-    """The numbers of a dtype of 8 bits; the largest is 1."""
-    values = torch.arange(256).to(torch.uint8).view(dtype).double().numpy()
-    values = numpy.unique(values[numpy.isfinite(values)])
-    return values / values.max()
-
-
 @dataclass(frozen=True)
 class Quantizer:
     block: int
@@ -58,6 +51,21 @@ class Quantizer:
         x = blocks / numpy.where(scale == 0, 1, scale)
         borders = (table[1:] + table[:-1]) / 2
         return (table[numpy.searchsorted(borders, x)] * scale).reshape(-1)
+
+
+@dataclass(frozen=True)
+class Floating:
+    """Numbers of two dtypes in blocks, each block's largest magnitude as the dtype's largest number."""
+
+    block: int
+    first: torch.dtype
+    second: torch.dtype
+
+    def rounded(self, values, dtype):
+        blocks = values.reshape(-1, self.block)
+        scale = numpy.abs(blocks).max(axis=1, keepdims=True) / torch.finfo(dtype).max
+        rounded = torch.from_numpy(blocks / numpy.where(scale == 0, 1, scale)).float().to(dtype)
+        return (rounded.double().numpy() * scale).reshape(-1)
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Scaled:
 
 FORMS = {"adamw-8bit": Quantizer(256, dynamic_map(True), dynamic_map(False)),
          "adamw-4bit": Quantizer(128, dynamic_map(True, bits=4, decades=3), numpy.arange(1, 17) / 16),
-         "adamw-fp8-blocks": Quantizer(256, floating(E4M3), floating(E4M3)),
+         "adamw-fp8-blocks": Floating(256, E4M3, E4M3),
          "adamw-fp8": Scaled(E4M3, torch.float16)}
 
 
@@ -85,8 +93,8 @@ def mistakes(form):
     """Other definitions, whose difference must be noticed."""
     if isinstance(form, Scaled):
         return {"no scale": Scaled(form.first, form.second, scaled=False), "first moments in e5m2": Scaled(torch.float8_e5m2, form.second), "second moments in e4m3": Scaled(E4M3, E4M3)}
-    if len(form.first) == len(floating(E4M3)):
-        return {"blocks of 4096": Quantizer(4096, form.first, form.second), "moments in e5m2": Quantizer(form.block, floating(torch.float8_e5m2), floating(torch.float8_e5m2))}
+    if isinstance(form, Floating):
+        return {"blocks of 4096": Floating(4096, E4M3, E4M3), "moments in e5m2": Floating(form.block, torch.float8_e5m2, torch.float8_e5m2)}
     return {"blocks of 4096": Quantizer(4096, form.first, form.second), "signed second moments": Quantizer(form.block, form.first, form.first)}
 
 

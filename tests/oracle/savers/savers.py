@@ -84,7 +84,7 @@ SAVERS = [
 ]
 
 HOLES = ("fragmentation: the engine needs less at once, but a layer's gradients are one block of 416 MiB, for which holes have to be as large; "
-         "those of PyTorch, a block for each parameter, fill smaller ones")
+         "those of PyTorch, a block for each parameter, fill smaller ones (docs/roadmap.md, 8, says what avoids it)")
 
 # Where the engine needs more than a library, by saver, number of cards and figure: why.
 HIGHER = {
