@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "executor/optimizers/adam_elements_torch.h"
+#include "executor/optimizers/adamw_forms.h"
 #include "executor/optimizers/adamw_kernels.h"
 #include "executor/optimizers/block_adamw_cuda.h"
 
@@ -58,6 +59,10 @@ void adamw_by_kernel(OptimizerCall& call) { is_of_one_dtype(call) ? fused_adamw(
 
 }  // namespace
 
-const OptimizerSteps optimizer_steps::adamw{.cpu = adamw_on_cpu, .cuda = adamw_on_cuda, .own_cuda = adamw_by_kernel};
+const OptimizerSteps optimizer_steps::adamw{.cpu = adamw_on_cpu,
+                                            .cuda = adamw_on_cuda,
+                                            .own_cuda = adamw_by_kernel,
+                                            .foreach = adamw_by_lists,
+                                            .loop = adamw_by_parameter};
 
 }  // namespace vramfit

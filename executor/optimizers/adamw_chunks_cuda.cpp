@@ -12,6 +12,12 @@
 
 namespace vramfit {
 
+/// By exp, as pow of a number and a tensor allocates 8 bytes on the GPU.
+at::Tensor bias_correction(at::Tensor number, const at::Tensor& steps, double beta) {
+  number.copy_(steps);
+  return number.mul_(std::log(beta)).exp_().neg_().add_(1);
+}
+
 AdamwChunks::AdamwChunks(OptimizerCall& call, std::int64_t block)
     : call_(call),
       scratch_{
@@ -43,12 +49,8 @@ at::Tensor AdamwChunks::wide_row(int which) const {
   return call_.scratch->narrow(0, begin.begin, 2 * chunk_.count).view(at::kLong);
 }
 
-/// 1 - beta^steps, in double: in fp32 the second moment's would be off by 6e-5 in the first step. By exp, as pow of a
-/// number and a tensor allocates 8 bytes on the GPU.
 at::Tensor AdamwChunks::correction(std::int64_t moment, double beta) const {
-  at::Tensor correction = corrections().narrow(0, moment, 1);
-  correction.copy_(steps_);
-  return correction.mul_(std::log(beta)).exp_().neg_().add_(1);
+  return bias_correction(corrections().narrow(0, moment, 1), steps_, beta);
 }
 
 void AdamwChunks::read_gradient(at::Tensor& g) const {

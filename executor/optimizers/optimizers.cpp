@@ -18,10 +18,17 @@ constexpr std::array kSteps{
 
 }  // namespace
 
-OptimizerStep optimizer_step(std::string_view name, DeviceKind device, KernelSource kernels) {
+OptimizerStep optimizer_step(std::string_view name, DeviceKind device, KernelSource kernels,
+                             OptimizerImplementation form) {
   const OptimizerSteps& row = *kSteps.at(optimizer_number(name));
+  if (form == OptimizerImplementation::foreach) return row.foreach;
+  if (form == OptimizerImplementation::loop) return row.loop;
   if (device == DeviceKind::cpu) return row.cpu;
   return kernels == KernelSource::vramfit && row.own_cuda != nullptr ? row.own_cuda : row.cuda;
+}
+
+OptimizerStep optimizer_step(const Job& job, DeviceKind device) {
+  return optimizer_step(job.optimizer, device, job.kernels, job.optimizer_implementation);
 }
 
 bool draws_random_numbers(std::string_view optimizer) { return kSteps.at(optimizer_number(optimizer))->draws; }

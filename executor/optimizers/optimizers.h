@@ -32,7 +32,8 @@ struct ParameterRows {
 };
 
 /// Flat 1-D tensors over the trainable prefix of one unit's shard. Parameters and gradients have one dtype, states that
-/// of their row (program/optimizers); one without numbers is undefined. A call allocates nothing.
+/// of their row (program/optimizers); one without numbers is undefined. A call allocates nothing but what the row says
+/// of its form.
 struct OptimizerCall {
   at::Tensor& parameters;              // updated
   at::Tensor& gradients;               // may be overwritten
@@ -42,7 +43,7 @@ struct OptimizerCall {
   const OptimizerOptions& options;     // complete (job/optimizers/optimizers.h)
   at::Tensor* scratch = nullptr;       // [Optimizer::scratch] fp32, undefined; null where that is 0
   std::span<const RandomStretch> stretches = {};  // of an optimizer that draws random numbers, ascending
-  std::span<const ParameterRows> rows = {};       // of an optimizer with states by parameter, ascending
+  std::span<const ParameterRows> rows = {};  // ascending; of an optimizer with states by parameter, or a form of calls
   // Of an optimizer that needs sums over parameters (Optimizer::sums): fp32, as its row has them. The call that finds
   // sums writes the last of them for this rank's rows, and may change states; the update itself reads them all.
   std::vector<at::Tensor> sums = {};
@@ -56,10 +57,15 @@ struct OptimizerSteps {
   OptimizerStep cpu, cuda;
   OptimizerStep own_cuda = nullptr;  // by own kernels (--kernels vramfit), with less scratch; null: there are none
   bool draws = false;                // random numbers
+  // Of LibTorch's calls on either device, which allocate what the row says; null: there are none.
+  OptimizerStep foreach = nullptr, loop = nullptr;
 };
 
 /// Throws InputError with a suggestion for an unknown name.
-OptimizerStep optimizer_step(std::string_view name, DeviceKind device, KernelSource kernels = KernelSource::libtorch);
+OptimizerStep optimizer_step(std::string_view name, DeviceKind device, KernelSource kernels = KernelSource::libtorch,
+                             OptimizerImplementation form = OptimizerImplementation::fused);
+/// A job's.
+OptimizerStep optimizer_step(const Job& job, DeviceKind device);
 bool draws_random_numbers(std::string_view optimizer);
 
 namespace optimizer_steps {

@@ -1,9 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "base/error.h"
+#include "executor/meter/meter.h"
 #include "executor/sharding/unit_runs_torch.h"
 #include "executor/sharding/unit_state_torch.h"
 #include "executor/training/counter_random.h"
@@ -154,13 +156,15 @@ std::vector<ParameterRows> UnitRuns::rows_of(const Unit& unit) const {
 
 void UnitRuns::update(Operands& operands, const StepOfUpdate& step) const {
   constexpr std::size_t kFirstState = 4;
+  const bool by_calls = operands.run().inside.count > 0;  // that make tensors
+  if (by_calls && step.overflowed) return;
   const Optimizer& row = context_.optimizer;
   const std::size_t end = kFirstState + row.states.size();
   at::Tensor trained = operands.view(0), gradients = operands.view(1);
   std::vector<RandomStretch> stretches;
   if (step.draws) stretches = stretches_of(unit_of(operands), step);
   std::vector<ParameterRows> rows;
-  if (std::ranges::any_of(row.states, is_by_parameter)) rows = rows_of(unit_of(operands));
+  if (by_calls || std::ranges::any_of(row.states, is_by_parameter)) rows = rows_of(unit_of(operands));
   OptimizerCall call{.parameters = trained,
                      .gradients = gradients,
                      .states = {},
@@ -173,6 +177,8 @@ void UnitRuns::update(Operands& operands, const StepOfUpdate& step) const {
   for (std::size_t i = kFirstState; i < end; ++i) call.states.push_back(operands[i]);
   for (std::size_t i = end + 1; i < operands.size(); ++i) call.sums.push_back(operands[i]);
   call.finds_sums = !operands.adds(0);
+  std::optional<ExpectedScope> named;
+  if (by_calls) named.emplace(operands.expected(), "update: unlisted");
   step.function(call);
 }
 

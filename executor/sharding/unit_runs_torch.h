@@ -32,6 +32,7 @@ struct StepOfUpdate {
   bool draws = false;  // random numbers, from seed, step, parameter and element alone
   std::uint64_t seed = 0;
   std::int64_t step = 0;
+  bool overflowed = false;  // as the host has read, in which case LibTorch's calls aren't made
 };
 
 class UnitRuns {

@@ -116,7 +116,7 @@ Trainer::State::State(const TrainInputs& inputs)
                  .kernels = inputs.job.kernels,
                  .shard_rank = inputs.groups.shard().rank()}),
       op_runs({.graph = inputs.graph, .job = inputs.job, .device = inputs.device, .facts = facts, .place = place}),
-      optimizer_step(vramfit::optimizer_step(inputs.job.optimizer, updating_device(inputs), inputs.job.kernels)),
+      optimizer_step(vramfit::optimizer_step(inputs.job, updating_device(inputs))),
       scaler(inputs.job),
       clipping(inputs.options.clip, place, scaler),
       masks({.graph = inputs.graph,
@@ -148,8 +148,7 @@ Trainer::State::State(const TrainInputs& inputs)
 }
 
 void Trainer::State::check_mesh() const {
-  const bool sharded = layout.shards > 1;
-  const bool grouped = slice_group_ranks(in.graph, in.job) > 0;
+  const bool sharded = layout.shards > 1, grouped = slice_group_ranks(in.graph, in.job) > 0;
   if ((sharded && in.groups.shard().size() != layout.shards) ||
       (grouped && in.groups.reshard().size() != layout.reshard_ranks)) {
     throw InputError("the mesh does not match the ranks that were started");
@@ -190,7 +189,8 @@ void Trainer::State::add_step_runs() {
                          .options = optimizer_options,
                          .draws = draws_random_numbers(in.job.optimizer),
                          .seed = in.options.seed,
-                         .step = facts.step});
+                         .step = facts.step,
+                         .overflowed = lowered.found_inf >= 0 && runner.number(lowered.found_inf) != 0});
   });
   runner.on(Kernel::encode, [this](Operands& o) { unit_runs.encode(o); });
   runner.on(Kernel::update_scale, [this](Operands& /*o*/) { scaler.update(); });

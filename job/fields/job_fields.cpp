@@ -199,7 +199,7 @@ constexpr std::array kJobFields{
         get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
         InPlan::optional},
     JobField{"optimizer", FieldForm::text, kOptimizerValues,
-             "Optimizer and its implementation (foreach, loop, deepspeed: PyTorch runtimes). Default: adamw:fused",
+             "Optimizer and its implementation (docs/optimizers.md says which runtime has which). Default: adamw:fused",
              get_optimizer, set_optimizer, FieldGroup::common, HonouredBy::every_runtime, AtResume::in_part},
     JobField{"optimizer_in_backward", FieldForm::toggle, "on|off",
              "Update each unit within backward, as soon as its gradients are final, and free them at once. Takes one "

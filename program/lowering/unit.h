@@ -29,6 +29,7 @@ struct UnitsInputs {
   HostSide& host;
   KernelSource kernels = KernelSource::libtorch;
   std::int64_t replicas = 1;
+  OptimizerImplementation form = OptimizerImplementation::fused;
 };
 
 class UnitLowering {
@@ -147,6 +148,8 @@ class UnitLowering {
   /// What an update needs of whole parameters.
   Buffer sums_buffer(const OptimizerSums& sums) const;
   void add_over_ranks(const Held& sums);
+  /// What the update's calls make.
+  Range temporaries_of(const UnitUpdate& update) const;
   void run_update(const Held& trained, const Held& gradient, const Held& divisor, const Held& found_inf, Stream stream);
 
   // program/lowering/unit_offload.cpp

@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/index.h"
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"
 
@@ -152,14 +153,16 @@ Buffer UnitLowering::sums_buffer(const OptimizerSums& sums) const {
 
 void UnitLowering::run_update(const Held& trained, const Held& gradient, const Held& divisor, const Held& found_inf,
                               Stream stream) {
-  const UnitUpdate update =
-      update_of(unit_, in_.precision, stream == Stream::host ? DeviceKind::cpu : in_.device, in_.kernels);
+  const DeviceKind device = stream == Stream::host ? DeviceKind::cpu : in_.device;
+  UnitUpdate update = update_of(unit_, in_.precision, {device, in_.kernels, in_.form});
+  update.divides = static_cast<bool>(divisor);
   Held scratch;
   const std::int64_t numbers = in_.optimizer.scratch == nullptr ? 0 : in_.optimizer.scratch(update);
   if (numbers > 0) {
     scratch = in_.writer.allocate(buffer(numbers, Dtype::f32, Category::temporaries, "update scratch"));
   }
   std::vector<Held> sums;
+  const Range temporaries = temporaries_of(update);
   const auto run = [&](How parameters, const Work& work) {
     Writer::Operands& operands = in_.writer.operands();
     operands.assign({Writer::viewed(trained, parameters, views_.trained),
@@ -172,6 +175,7 @@ void UnitLowering::run_update(const Held& trained, const Held& gradient, const H
     if (parameters == How::read) operands.back().how = How::write;  // finds the last sums
     Run call = run_of(Kernel::update);
     call.stream = stream;
+    call.inside = temporaries;
     in_.writer.run(call, operands, work);
   };
   sums.reserve(in_.optimizer.sums.size());
@@ -181,6 +185,22 @@ void UnitLowering::run_update(const Held& trained, const Held& gradient, const H
     if (in_.layout.shards > 1) add_over_ranks(sums.back());
   }
   run(How::add, in_.optimizer.work(update));
+}
+
+Range UnitLowering::temporaries_of(const UnitUpdate& update) const {
+  if (in_.optimizer.temporaries == nullptr) return {};
+  in_.writer.begin_inside();
+  std::vector<Held> places;
+  for (const UpdateTemporary& made : in_.optimizer.temporaries(unit_, update)) {
+    if (made.place >= places.size()) places.resize(made.place + 1);
+    const std::string_view parameter = in_.graph.parameters[at(unit_.parameters[made.slot].parameter)].name;
+    places[made.place] = in_.writer.allocate({.bytes = made.bytes,
+                                              .label = in_.labels.number({parameter, ": ", made.name}),
+                                              .segment = -1,
+                                              .category = Category::temporaries});
+  }
+  for (Held& held : places) held.reset();
+  return in_.writer.end_inside();
 }
 
 void UnitLowering::add_over_ranks(const Held& sums) {

@@ -5,6 +5,7 @@
 
 #include "base/index.h"
 #include "program/lowering/host.h"
+#include "program/optimizers/optimizers.h"
 #include "program/stages/gradient_mask.h"
 
 namespace vramfit::program {
@@ -128,6 +129,9 @@ void UpdateLowering::update() {
     update_on_host();
   } else {
     const Numbers all = numbers();
+    if (all.found_inf && is_of_calls(in_.job.optimizer_implementation)) {
+      in_.writer.write(HostRead{all.found_inf.buffer()});
+    }
     for (UnitLowering& unit : in_.units) unit.update(all.divisor, all.found_inf);
   }
   if (std::holds_alternative<DynamicLossScale>(loss_scaling(in_.job))) {

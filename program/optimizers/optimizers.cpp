@@ -68,14 +68,15 @@ StatePart saved_part_of(const OptimizerState& state, const Unit& unit, std::size
   return part_of(state, unit, slot, rows);
 }
 
-UnitUpdate update_of(const Unit& unit, const Precision& precision, DeviceKind device, KernelSource kernels) {
+UnitUpdate update_of(const Unit& unit, const Precision& precision, const Updating& by) {
   UnitUpdate update{.elements = unit.trainable_elements,
                     .storage = unit.gradient,
                     .gradient = unit.gradient,
                     .state = precision.state,
-                    .device = device,
+                    .device = by.device,
                     .parameters = 0,
-                    .kernels = kernels};
+                    .kernels = by.kernels,
+                    .form = by.form};
   for (const UnitParameter& p : unit.parameters) {
     if (!p.trainable) continue;
     ++update.parameters;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "job/cluster/device.h"
 #include "job/job.h"
@@ -64,12 +65,28 @@ struct UnitUpdate {
   DeviceKind device = DeviceKind::cpu;
   std::int64_t parameters = 1, longest_row = 1;  // that are trained; the most elements that a row of them has
   KernelSource kernels = KernelSource::libtorch;
+  OptimizerImplementation form = OptimizerImplementation::fused;
+  bool divides = false;  // gradients first
 };
-UnitUpdate update_of(const Unit& unit, const Precision& precision, DeviceKind device, KernelSource kernels);
+/// By whom and in which way a job's units are updated.
+struct Updating {
+  DeviceKind device = DeviceKind::cpu;
+  KernelSource kernels = KernelSource::libtorch;
+  OptimizerImplementation form = OptimizerImplementation::fused;
+};
+UnitUpdate update_of(const Unit& unit, const Precision& precision, const Updating& by);
 /// Whether it is done by a CUDA kernel of the engine's own, where the optimizer has one.
 inline bool wants_own_kernel(const UnitUpdate& update) {
   return update.device == DeviceKind::cuda && update.kernels == KernelSource::vramfit;
 }
+
+/// A tensor that the calls of an update make while they run, for one of the unit's parameters. Once it is there, what
+/// was at `place` before is freed; without bytes, that is all. What is left at the end is freed in the order of places.
+struct UpdateTemporary {
+  std::string_view name;
+  std::size_t slot = 0, place = 0;
+  Bytes bytes{};
+};
 
 /// fp32 numbers that an update needs of all of a parameter. Before the update each rank finds them for its rows, and
 /// they are summed over the ranks that hold rows of it. The buffer is labelled "UNIT: NAME". What finds them is a run
@@ -89,6 +106,8 @@ struct Optimizer {
   std::int64_t block = 1;
   /// Elements of fp32 that an update works in, which are allocated before it and freed after it; null: none.
   std::int64_t (*scratch)(const UnitUpdate& update) = nullptr;
+  /// Null: none in any form.
+  std::vector<UpdateTemporary> (*temporaries)(const Unit& unit, const UnitUpdate& update) = nullptr;
   std::span<const OptimizerSums> sums = {};  // in the order in which they are found, each from those before it
   bool takes_other_states = false;           // of another dtype than the parameters
   bool rounds_randomly = false;              // parameters, which must be stored in bf16 then
@@ -102,6 +121,12 @@ struct Optimizer {
 inline constexpr std::array kFusedOnly{OptimizerImplementation::fused};
 /// The same kernel, over states on the card or in managed memory.
 inline constexpr std::array kFusedOrPaged{OptimizerImplementation::fused, OptimizerImplementation::paged};
+
+/// Forms of LibTorch's calls, one after the other: over lists of all of a unit's parameters, or for each parameter. The
+/// host decides for them whether a step is skipped, and they have tensors of their own (UpdateTemporary).
+inline bool is_of_calls(OptimizerImplementation form) {
+  return form == OptimizerImplementation::foreach || form == OptimizerImplementation::loop;
+}
 
 /// The row of `name`; throws InputError with a suggestion.
 const Optimizer& optimizer_named(std::string_view name);

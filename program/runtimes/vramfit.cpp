@@ -32,24 +32,40 @@ void require_sums(const Job& job) {
                   job.optimizer, fmt::join(job.offload, ",")));
 }
 
+/// Calls that make tensors on the card, which take parameters and states of one dtype, as torch.optim.AdamW has them.
+void require_calls(const Job& job) {
+  if (!is_of_calls(job.optimizer_implementation)) return;
+  const std::string form = "--optimizer " + job_field_named("optimizer").get(job);
+  if (offload_of(job).states) {
+    throw Excluded(fmt::format("{} with --offload {} (the CPU updates by one loop: use --optimizer {}:fused)", form,
+                               fmt::join(job.offload, ","), job.optimizer));
+  }
+  if (job.precision.storage == job.precision.state) return;
+  throw Excluded(
+      fmt::format("{} with --storage-dtype {} and --state-dtype {} (LibTorch's calls take one dtype: use "
+                  "--optimizer {}:fused, or --state-dtype {})",
+                  form, dtype_name(job.precision.storage), dtype_name(job.precision.state), job.optimizer,
+                  dtype_name(job.precision.storage)));
+}
+
 /// The gradient shard has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in. States have it as
 /// well, as LibTorch's fused kernels want it, but for optimizers that say otherwise.
 void require_optimizer(const Job& job, const Cluster& cluster) {
   if (!has_optimizer(job)) {
     const OptimizerImplementation form = job.optimizer_implementation;
-    throw NotModelled(fmt::format(
-        "--optimizer {} ({}; the engine updates a unit by one kernel without temporaries: use {}:fused)",
-        job_field_named("optimizer").get(job),
-        form == OptimizerImplementation::deepspeed ? "--stack deepspeed has it"
-        : form == OptimizerImplementation::torchao ? "--stack transformers has it"
-                                                   : "PyTorch's runtimes have that form, as --runtime pytorch-fsdp2",
-        job.optimizer));
+    throw NotModelled(fmt::format("--optimizer {} ({}: use {}:fused)", job_field_named("optimizer").get(job),
+                                  form == OptimizerImplementation::deepspeed ? "--stack deepspeed has it"
+                                  : form == OptimizerImplementation::torchao
+                                      ? "--stack transformers has it"
+                                      : "PyTorch's runtimes have that form, as --runtime pytorch-fsdp2",
+                                  job.optimizer));
   }
   if (cluster.is_cpu() && offload_of(job).paged_states) {
     throw Excluded(fmt::format("--optimizer {} with CPU ranks (all of their memory is paged: use {}:fused)",
                                job_field_named("optimizer").get(job), job.optimizer));
   }
   require_sums(job);
+  require_calls(job);
   const Precision& p = job.precision;
   if (optimizer_named(job.optimizer).rounds_randomly && p.storage != Dtype::bf16) {
     throw Excluded(fmt::format(
@@ -65,7 +81,9 @@ void require_optimizer(const Job& job, const Cluster& cluster) {
   }
   if (p.state == Dtype::f16) {
     throw NotModelled(
-        fmt::format("{} (squares of gradients below 6e-8 would vanish; use --state-dtype bf16 or fp32)", both));
+        fmt::format("{} (squares of gradients below 6e-8 would vanish; use --state-dtype bf16 or fp32, or --optimizer "
+                    "adamw-fp8, which scales them)",
+                    both));
   }
 }
 
@@ -84,7 +102,9 @@ void require_precision(const Job& job) {
   }
   if (p.storage == Dtype::f16) {
     throw NotModelled(
-        "--storage-dtype fp16 (updates and squares of gradients below 6e-8 would vanish; use --precision fp16-mixed)");
+        "--storage-dtype fp16 (updates and squares of gradients below 6e-8 would vanish; use --precision fp16-mixed, "
+        "or "
+        "--master-dtype fp16, which scales them)");
   }
   require_output(p);
 }

@@ -1,5 +1,5 @@
-"""AdamW in fp32, 30 updates of a flat tensor, beside torch.optim.AdamW and torchao's CPUOffloadOptimizer: parameters and both averages
-within 1e-6. An update from an offloaded state is that one (run/offload compares them to the bit).
+"""AdamW, 30 updates of a flat tensor, beside torch.optim.AdamW and torchao's CPUOffloadOptimizer: in fp32, parameters and both averages
+within 1e-6, in each of PyTorch's forms; its forms of calls in bf16 to the bit on CPU ranks. An update from an offloaded state is that one (run/offload compares them to the bit).
 
 CPUOffloadOptimizer wants a GPU. Here its GPU is the host: parameters are CPU tensors, and streams, events and pinning do nothing.
 """
@@ -45,20 +45,20 @@ def host_as_gpu():
         yield
 
 
-def updated(parameters, gradients, make, states):
+def updated(parameters, gradients, make, states, dtype=torch.float32):
     """Parameters and averages after a backward pass and a step for each gradient."""
-    parameter = torch.nn.Parameter(torch.from_numpy(parameters.copy()).reshape(ROWS, COLUMNS))
+    parameter = torch.nn.Parameter(torch.from_numpy(parameters.copy()).reshape(ROWS, COLUMNS).to(dtype))
     optimizer = make(parameter)
     for gradient in gradients:
-        (parameter * torch.from_numpy(gradient).reshape(ROWS, COLUMNS)).sum().backward()
+        (parameter * torch.from_numpy(gradient).reshape(ROWS, COLUMNS).to(dtype)).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
     state = states(optimizer, parameter)
     return [t.detach().double().reshape(-1).numpy() for t in (parameter, state["exp_avg"], state["exp_avg_sq"])]
 
 
-def by_torch(parameters, gradients):
-    return updated(parameters, gradients, lambda p: torch.optim.AdamW([p], fused=True, **ADAMW), lambda optimizer, p: optimizer.state[p])
+def by_torch(parameters, gradients, dtype=torch.float32, **form):
+    return updated(parameters, gradients, lambda p: torch.optim.AdamW([p], **(form or {"fused": True}), **ADAMW), lambda optimizer, p: optimizer.state[p], dtype)
 
 
 def by_torchao(offload_gradients):
@@ -84,6 +84,13 @@ def main():
             off = distances(result, theirs)
             ok &= max(off) <= LIMIT
             print(f"{'ok  ' if max(off) <= LIMIT else 'FAIL'} adamw for {device} beside {name}: " + ", ".join(f"{x:.1e}" for x in off), flush=True)
+    for name, form in {"adamw:foreach": {"foreach": True}, "adamw:loop": {"foreach": False}}.items():
+        for dtype, limits in {"fp32": {"cpu": LIMIT, "cuda": LIMIT}, "bf16": {"cpu": 0.0}}.items():
+            theirs = by_torch(parameters, gradients, {"fp32": torch.float32, "bf16": torch.bfloat16}[dtype], **form)
+            for device, limit in limits.items():
+                off = distances(ours(name, device, parameters, gradients, dtype), theirs)
+                ok &= max(off) <= limit
+                print(f"{'ok  ' if max(off) <= limit else 'FAIL'} {name} in {dtype} for {device} beside torch: " + ", ".join(f"{x:.1e}" for x in off), flush=True)
     fewer = by_torch(parameters, gradients[:-1])
     noticed = max(distances(own["cpu"], fewer)) > 10 * LIMIT
     print("ok   noticed:" if noticed else "FAIL not noticed:", "one update less")

@@ -114,6 +114,15 @@ bool can_keep_states(const std::string& optimizer, const std::string& precision,
   return state.empty() || state == storage || optimizer_named(optimizer).takes_other_states;
 }
 
+std::string FormsInTurn::next(const std::string& optimizer, const std::string& precision, const std::string& state,
+                              const std::string& offload) {
+  constexpr std::array<std::string_view, 3> kForms{":foreach", ":loop", ""};
+  const std::string storage = precision == "bf16-pure" ? "bf16" : "fp32";
+  const bool is_of_one_dtype = state.empty() || state == storage;
+  const bool can_choose = optimizer == "adamw" && is_of_one_dtype && (offload == "none" || offload == "activations");
+  return optimizer + std::string(can_choose ? kForms[turn_++ % kForms.size()] : "");
+}
+
 std::vector<std::string> offload_kinds() {
   return {"none", "optimizer", "optimizer+gradients", "params,activations", "activations"};
 }
@@ -215,11 +224,16 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
   };
   std::mt19937_64 random(seed);
   std::vector<CoverJob> jobs;
+  FormsInTurn forms;
   for (const std::vector<int>& row : pairwise_cover(sizes, seed, minimum, allowed)) {
     CoverJob job{value(row, kFamily), std::stoi(value(row, kRanks)), {}};
     for (std::size_t axis = kSharding; axis < table.size(); ++axis) {
       if (table[axis].flag == "--frozen-dtype" && (value(row, axis).empty() || value(row, kFreeze) == "none")) continue;
-      add_flag(job.flags, table[axis].flag, value(row, axis));
+      const bool is_optimizer = axis == kOptimizer;
+      add_flag(job.flags, table[axis].flag,
+               is_optimizer
+                   ? forms.next(value(row, axis), value(row, kPrecision), value(row, kState), value(row, kOffload))
+                   : value(row, axis));
     }
     if (value(row, kInBackward) == "on") job.flags.insert(job.flags.end(), {"--clip", "0"});
     if (value(row, kMethod).starts_with("lora"))

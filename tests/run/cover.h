@@ -30,6 +30,16 @@ bool can_update(const std::string& optimizer, const std::string& precision);
 /// Whether an optimizer keeps states in `state`, a value of --state-dtype ("": not set), beside such parameters.
 bool can_keep_states(const std::string& optimizer, const std::string& precision, const std::string& state);
 
+/// In turn, forms of an optimizer: where a job's optimizer has several and the job can have them.
+class FormsInTurn {
+ public:
+  std::string next(const std::string& optimizer, const std::string& precision, const std::string& state,
+                   const std::string& offload);
+
+ private:
+  std::size_t turn_ = 0;
+};
+
 /// Values of --offload that the engine has rules for, and whether it has them for such a job.
 std::vector<std::string> offload_kinds();
 bool can_offload(const std::string& optimizer, const std::string& offload, const std::string& ranks,

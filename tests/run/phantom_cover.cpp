@@ -136,12 +136,14 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, c
   };
   std::mt19937_64 random(seed);
   std::vector<PhantomJob> jobs;
+  FormsInTurn forms;
   for (const std::vector<int>& row :
        pairwise_cover(sizes, seed, minimum, [&](const std::vector<int>& r) { return is_allowed(texts(r)); })) {
     std::vector<std::string> values = texts(row);
     const int ranks = std::stoi(values[kRanks]);
     PhantomJob job{{values[kFamily], ranks, {}}, values[kRanks] + "x" + values[kCard], 0, values[kAddresses]};
     job.rank = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
+    values[kOptimizer] = forms.next(values[kOptimizer], values[kPrecision], values[kState], values[kOffload]);
     if (values[kSequence] == "odd") values[kSequence] = std::to_string(5 + random() % 40);
     for (std::size_t axis = kSequence; axis < table.size(); ++axis) {
       add_flag(job.job.flags, table[axis].flag, values[axis]);

@@ -32,7 +32,7 @@ std::vector<const char*> listed_optimizers() {
   static const std::vector<std::string> kNames = [] {
     std::vector<std::string> all;
     for (const OptimizerName& row : optimizer_names()) all.emplace_back(row.name);
-    all.insert(all.end(), {"adamw:paged", "adamw-8bit:paged"});
+    all.insert(all.end(), {"adamw:foreach", "adamw:loop", "adamw:paged", "adamw-8bit:paged"});
     return all;
   }();
   names.reserve(kNames.size());

@@ -1,8 +1,8 @@
 // Updates a flat tensor by an optimizer of the list, for comparisons with other libraries:
 //   update_flat OPTIMIZER DTYPE DEVICE ELEMENTS STEPS OPTIONS IN OUT
-// OPTIONS: "lr=0.001,beta1=0.9,...". IN: fp32 parameters, then the gradient of each step. OUT: fp32 parameters, then
-// each state of as many numbers as there are elements, codes as the numbers that they stand for. DEVICE cuda: the
-// function for GPUs, on the host's tensors.
+// OPTIMIZER may have a form: adamw:foreach, adamw:loop. OPTIONS: "lr=0.001,beta1=0.9,...". IN: fp32 parameters, then
+// the gradient of each step. OUT: fp32 parameters, then each state of as many numbers as there are elements, codes as
+// the numbers that they stand for. DEVICE cuda: the function for GPUs, on the host's tensors.
 //   update_flat time OPTIMIZER DTYPE ELEMENTS STEPS
 // prints the seconds that the fastest of the updates took on the CPU.
 #include <ATen/ATen.h>
@@ -27,10 +27,16 @@ namespace vramfit {
 namespace {
 
 struct Request {
-  std::string optimizer, dtype, device;
+  std::string optimizer, dtype, device;  // the optimizer without its form
+  OptimizerImplementation form;
   std::int64_t elements, steps;
   OptimizerOptions options;
 };
+
+OptimizerImplementation form_of(const std::string& optimizer) {
+  if (optimizer.ends_with(":foreach")) return OptimizerImplementation::foreach;
+  return optimizer.ends_with(":loop") ? OptimizerImplementation::loop : OptimizerImplementation::fused;
+}
 
 at::ScalarType type_of(const std::string& name) {
   if (name == "bf16") return at::kBFloat16;
@@ -124,7 +130,8 @@ class Flat {
                              .storage = Dtype::f32,
                              .gradient = Dtype::f32,
                              .state = Dtype::f32,
-                             .device = device_};
+                             .device = device_,
+                             .form = request.form};
     work_ = at::empty({row.scratch == nullptr ? 0 : row.scratch(scratch)}, at::kFloat);
   }
 
@@ -140,7 +147,7 @@ class Flat {
                        .options = request_.options,
                        .scratch = work_.numel() > 0 ? &work_ : nullptr,
                        .rows = rows};
-    optimizer_step(request_.optimizer, device_)(call);
+    optimizer_step(request_.optimizer, device_, KernelSource::libtorch, request_.form)(call);
   }
 
   at::ScalarType storage() const { return storage_; }
@@ -187,18 +194,21 @@ int main(int argc, char** argv) try {
     vramfit::time_updates({.optimizer = argv[2],
                            .dtype = argv[3],
                            .device = "cpu",
+                           .form = vramfit::OptimizerImplementation::fused,
                            .elements = std::stoll(argv[4]),
                            .steps = std::stoll(argv[5]),
                            .options = vramfit::options_of("lr=0.001", argv[2])});
     return 0;
   }
   if (argc != 9) throw std::runtime_error("update_flat OPTIMIZER DTYPE DEVICE ELEMENTS STEPS OPTIONS IN OUT");
-  vramfit::update({.optimizer = argv[1],
+  const std::string optimizer = argv[1];
+  vramfit::update({.optimizer = optimizer.substr(0, optimizer.find(':')),
                    .dtype = argv[2],
                    .device = argv[3],
+                   .form = vramfit::form_of(optimizer),
                    .elements = std::stoll(argv[4]),
                    .steps = std::stoll(argv[5]),
-                   .options = vramfit::options_of(argv[6], argv[1])},
+                   .options = vramfit::options_of(argv[6], optimizer.substr(0, optimizer.find(':')))},
                   argv[7], argv[8]);
   return 0;
 } catch (const std::exception& error) {
