@@ -44,7 +44,8 @@ int units_on_host(const Job& job) {
 
 /// What copies of activations depend on besides the schedule; "" where there are none.
 std::string activations_key(const Job& job) {
-  return offload_of(job).activations ? fmt::format("; {} {}", job.micro_batch, job.sequence) : "";
+  const Offload offload = offload_of(job);
+  return offload.activations ? fmt::format("; {} {} {}", job.micro_batch, job.sequence, offload.every) : "";
 }
 
 }  // namespace

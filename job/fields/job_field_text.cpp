@@ -219,7 +219,7 @@ std::string get_checkpointing(const Job& job) {
 }
 void set_checkpointing(Job& job, std::string_view value) {
   if (value.starts_with("every:")) {
-    job.checkpointing = EveryNth{whole_number(value.substr(6), 1, 4096)};
+    job.checkpointing = EveryNth{whole_number(value.substr(6), 1, kMostEvery)};
   } else if (value.starts_with("selective:")) {
     job.checkpointing = selective(value.substr(10));
   } else if (value.starts_with("budget:")) {
@@ -240,8 +240,11 @@ void set_offload(Job& job, std::string_view value) {
   job.offload.clear();
   if (value == "none" || value.empty()) return;
   for (const std::string& part : split_list(value)) {
-    if (std::ranges::find(kOffloads, part) == kOffloads.end()) {
-      unknown_value(part, {"none", "params", "optimizer", "optimizer+gradients", "activations"});
+    constexpr std::string_view kEvery = "activations:every:";
+    if (part.starts_with(kEvery)) {
+      whole_number(std::string_view(part).substr(kEvery.size()), 2, kMostEvery);
+    } else if (std::ranges::find(kOffloads, part) == kOffloads.end()) {
+      unknown_value(part, {"none", "params", "optimizer", "optimizer+gradients", "activations", "activations:every:N"});
     }
     if (std::ranges::find(job.offload, part) == job.offload.end()) job.offload.push_back(part);
   }

@@ -2,12 +2,16 @@
 // writes.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
 #include "job/job.h"
 
 namespace vramfit {
+
+/// The most that N may be where a choice is for one layer of N.
+inline constexpr std::int64_t kMostEvery = 4096;
 
 /// JobField (job/fields/job_fields.h) says what a `get` returns and what a `set` throws.
 std::string get_precision(const Job& job);

@@ -193,9 +193,10 @@ constexpr std::array kJobFields{
              get_toggle<&Job::reentrant_checkpoints>, set_toggle<&Job::reentrant_checkpoints>, FieldGroup::memory,
              HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{
-        "offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations",
+        "offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations|activations:every:N",
         "What is kept in host memory: optimizer states, gradients too, or all with the parameters; besides, or alone, "
-        "activations, from a layer's forward to its backward (docs/offload.md). Default: none",
+        "activations, from a layer's forward to its backward, of all layers or every Nth (docs/offload.md). Default: "
+        "none",
         get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
         InPlan::optional},
     JobField{"optimizer", FieldForm::text, kOptimizerValues,

@@ -93,11 +93,13 @@ bool is_checkpointed(const Job& job, const Graph& graph, const std::vector<bool>
 
 std::vector<bool> segments_that_leave(const Job& job, const Graph& graph, const std::vector<bool>& has_backward) {
   std::vector<bool> leave(graph.segments.size());
-  if (!offload_of(job).activations) return leave;
+  const Offload offload = offload_of(job);
+  if (!offload.activations) return leave;
   const int last = last_block(graph);
   for (int s = 0; s < last; ++s) {
     const auto number = static_cast<std::size_t>(s);
-    leave[number] = graph.segments[number].role == SegmentRole::block && has_backward[number];
+    const bool is_one_of_them = (s - 1) % offload.every == 0;  // block b is segment b + 1, as above
+    leave[number] = graph.segments[number].role == SegmentRole::block && has_backward[number] && is_one_of_them;
   }
   return leave;
 }

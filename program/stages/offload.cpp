@@ -7,12 +7,21 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
+#include "job/fields/field_text.h"
+#include "job/fields/job_field_text.h"
 
 namespace vramfit {
 
 namespace {
 
 bool has(const Job& job, std::string_view kind) { return std::ranges::find(job.offload, kind) != job.offload.end(); }
+
+/// One block of how many: "activations", "activations:every:N"; 0: another kind.
+std::int64_t activations_every(std::string_view kind) {
+  if (!kind.starts_with("activations")) return 0;
+  constexpr std::string_view kEvery = "activations:every:";
+  return kind.starts_with(kEvery) ? whole_number(kind.substr(kEvery.size()), 2, kMostEvery) : 1;
+}
 
 [[noreturn]] void refuse(const Job& job, std::string_view with, std::string_view instead) {
   throw Excluded(fmt::format("--offload {} with {} ({})", fmt::join(job.offload, ","), with, instead));
@@ -30,7 +39,12 @@ void require_gradients_ready(const Job& job) {
 
 Offload offload_of(const Job& job) {
   Offload offload;
-  offload.activations = has(job, "activations");
+  for (const std::string& kind : job.offload) {
+    if (const std::int64_t every = activations_every(kind); every > 0) {
+      offload.activations = true;
+      offload.every = every;
+    }
+  }
   offload.parameters = has(job, "params");
   offload.gradients = offload.parameters || has(job, "optimizer+gradients");
   offload.states = offload.gradients || has(job, "optimizer");
@@ -41,7 +55,8 @@ Offload offload_of(const Job& job) {
 void require_offload(const Job& job) {
   if (job.offload.empty()) return;
   const Offload offload = offload_of(job);
-  if (job.offload.size() > (offload.activations ? 2U : 1U)) {
+  const auto of_activations = std::ranges::count_if(job.offload, activations_every);
+  if (of_activations > 1 || job.offload.size() > (offload.activations ? 2U : 1U)) {
     throw NotModelled(fmt::format(
         "--offload {} (params includes optimizer+gradients, which includes optimizer: give one, and activations)",
         fmt::join(job.offload, ",")));

@@ -2,16 +2,20 @@
 // (docs/offload.md).
 #pragma once
 
+#include <cstdint>
+
 #include "job/job.h"
 
 namespace vramfit {
 
 /// States: of the optimizer, with the trained parameters that the CPU updates. Gradients, with the states: they leave
 /// the card as soon as they are reduced. Parameters, with both: shards come to the card for each gather. Activations:
-/// what blocks keep for their backward passes leaves after each one's forward pass. Paged states (`--optimizer
+/// what blocks keep for their backward passes leaves after each one's forward pass, of the first block and every
+/// `every`-th after it. Paged states (`--optimizer
 /// NAME:paged`): in managed memory, which the driver moves to the card for an update.
 struct Offload {
   bool states = false, gradients = false, parameters = false, activations = false, paged_states = false;
+  std::int64_t every = 1;
 };
 
 /// Of a job whose choices are modelled.

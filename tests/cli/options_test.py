@@ -51,7 +51,7 @@ VALUES = {
     "--lora-rank": ["8", "16"], "--lora-alpha": ["16"], "--lora-dropout": ["0.1"], "--lora-targets": ["q_proj"], "--bucket-bytes": ["1024", "1048576"], "--zero3-sizes": ["auto", "param_persistence_threshold=0", "sub_group_size=1000,max_reuse_distance=0"], "--grpo": ["num_iterations=2", "steps_per_generation=4"], "--freeze": ["none", "embeddings", "layers:0-1", "*norm*"],
     "--mesh": ["replicate=1,shard=4", "replicate=2,shard=2", "replicate=4,shard=1"],
     "--loss-scale": ["1024", "dynamic", "dynamic:1024:7"], "--reshard": ["2"], "--wrap": ["size:100000", "pattern:model.layers.*"],
-    "--checkpointing": ["every:2"], "--loss": ["chunked:4", "chunked-forward:4"], "--label-smoothing": ["0.1"], "--z-loss": ["1e-4"], "--ignore-index": ["0"], "--allocator": ["max_split_size_mb=64", "backend:cudaMallocAsync"],
+    "--checkpointing": ["every:2"], "--offload": ["activations:every:2"], "--loss": ["chunked:4", "chunked-forward:4"], "--label-smoothing": ["0.1"], "--z-loss": ["1e-4"], "--ignore-index": ["0"], "--allocator": ["max_split_size_mb=64", "backend:cudaMallocAsync"],
     "--prefetch": ["backward=pre", "backward=post", "backward=none", "forward=0", "forward=2", "limit=1"], "--gradient-mask": ["none", "keep:0.5"],
 }
 

@@ -63,6 +63,21 @@ TEST_CASE("the input of each checkpointed layer but the last one leaves and come
   CHECK(host_bytes(program) - host_bytes(lowered(kept)) == Bytes{(kBlocks - 1) * kSequence * kHidden * 4});
 }
 
+TEST_CASE("of one layer in several, the first's and every such one's after it leave, but never the last layer's") {
+  for (const auto& [every, leaving] : {std::pair(2, 2), std::pair(3, 2), std::pair(4, 1), std::pair(5, 1)}) {
+    CAPTURE(every);
+    Job job = offloading();
+    job.offload = {"activations:every:" + std::to_string(every)};
+    const Program program = lowered(job);
+    CHECK(copies_on(program, Stream::to_host).size() == static_cast<std::size_t>(leaving));
+    CHECK(copies_on(program, Stream::to_device).size() == static_cast<std::size_t>(leaving));
+    CHECK(fault_of(program) == std::nullopt);
+    Job kept = job;
+    kept.offload.clear();
+    CHECK(host_bytes(program) - host_bytes(lowered(kept)) == Bytes{leaving * kSequence * kHidden * 4});
+  }
+}
+
 TEST_CASE("without checkpointing, all that a layer keeps leaves") {
   Job job = offloading();
   job.checkpointing = NoCheckpointing{};

@@ -230,6 +230,10 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
     for (std::size_t axis = kSharding; axis < table.size(); ++axis) {
       if (table[axis].flag == "--frozen-dtype" && (value(row, axis).empty() || value(row, kFreeze) == "none")) continue;
       const bool is_optimizer = axis == kOptimizer;
+      if (value(row, axis) == "activations" && jobs.size() % 2 == 1) {
+        add_flag(job.flags, table[axis].flag, "activations:every:2");
+        continue;
+      }
       add_flag(job.flags, table[axis].flag,
                is_optimizer
                    ? forms.next(value(row, axis), value(row, kPrecision), value(row, kState), value(row, kOffload))

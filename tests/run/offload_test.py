@@ -7,7 +7,7 @@ import unittest
 import checkpoints
 from checkpoints import Workplace, contents
 
-KINDS = ["optimizer", "optimizer+gradients", "params", "params,activations"]
+KINDS = ["optimizer", "optimizer+gradients", "params", "params,activations:every:2"]
 JOBS = [(1, ()), (2, ("--precision", "bf16-mixed", "--checkpointing", "full")), (4, ("--precision", "fp16-mixed")),
         (2, ("--micro-batch", "1", "--freeze", "layers:0"))]
 # Planned for each kind, units might differ, and files have tensors in the order of units.

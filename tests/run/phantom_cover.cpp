@@ -144,6 +144,7 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, c
     PhantomJob job{{values[kFamily], ranks, {}}, values[kRanks] + "x" + values[kCard], 0, values[kAddresses]};
     job.rank = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
     values[kOptimizer] = forms.next(values[kOptimizer], values[kPrecision], values[kState], values[kOffload]);
+    if (values[kOffload] == "activations" && jobs.size() % 2 == 1) values[kOffload] += ":every:2";
     if (values[kSequence] == "odd") values[kSequence] = std::to_string(5 + random() % 40);
     for (std::size_t axis = kSequence; axis < table.size(); ++axis) {
       add_flag(job.job.flags, table[axis].flag, values[axis]);

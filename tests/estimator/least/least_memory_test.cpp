@@ -69,8 +69,8 @@ const std::vector<Choice>& choices() {
       {"optimizer", listed_optimizers()},
       {"optimizer_in_backward", {"off", "on"}},
       {"offload",
-       {"none", "optimizer", "optimizer+gradients", "params", "activations", "optimizer,activations",
-        "params,activations"}},
+       {"none", "optimizer", "optimizer+gradients", "params", "activations", "activations:every:2",
+        "optimizer,activations", "params,activations:every:3"}},
       {"gradient_dtype", {"fp8", "fp8-sent"}},
       {"master_dtype", {"fp16"}}};
   return kChoices;

@@ -12,8 +12,8 @@ using testing::train;
 using testing::Trained;
 
 constexpr int kOffloadSteps = 4;
-const std::vector<std::vector<std::string>> kKinds{
-    {"optimizer"}, {"optimizer+gradients"}, {"params"}, {"activations"}, {"params", "activations"}};
+const std::vector<std::vector<std::string>> kKinds{{"optimizer"},   {"optimizer+gradients"}, {"params"},
+                                                   {"activations"}, {"activations:every:2"}, {"params", "activations"}};
 
 void check_offloaded(const Job& job) {
   const Trained kept = train(job, kOffloadSteps);
