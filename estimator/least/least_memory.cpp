@@ -7,6 +7,7 @@
 
 #include "estimator/estimate.h"
 #include "estimator/least/job_keys.h"
+#include "estimator/least/leaving_activations.h"
 #include "estimator/rank_estimate.h"
 #include "job/sharding/sharding.h"
 #include "program/schedules/schedule.h"
@@ -15,29 +16,6 @@
 namespace vramfit {
 
 namespace {
-
-/// Whether a segment keeps what its backward reads; `unknown`: it may, or not.
-enum class Kept { all, checkpointed, unknown };
-
-/// Of each segment.
-std::vector<Kept> kept_by(const Graph& graph, const Job& job, const std::vector<bool>& has_backward, bool is_open) {
-  std::vector<Kept> kept(graph.segments.size(), Kept::all);
-  for (std::size_t s = 0; s < kept.size(); ++s) {
-    const bool may_recompute = graph.segments[s].role == SegmentRole::block && has_backward[s];
-    if (is_open && may_recompute) kept[s] = Kept::unknown;
-    if (!is_open && is_checkpointed(job, graph, has_backward, static_cast<int>(s))) kept[s] = Kept::checkpointed;
-  }
-  return kept;
-}
-
-/// None: full checkpointing, or none.
-std::optional<std::size_t> policy_of(const Job& job) {
-  return is_selective(job.checkpointing) ? std::optional(policy_number(job.checkpointing)) : std::nullopt;
-}
-
-const CheckpointedActivations& checkpointed_by(std::optional<std::size_t> policy, const SavedActivations& saved) {
-  return policy ? saved.selective.at(*policy) : saved.full;
-}
 
 /// Activations that the segments before each one hold once they have all run forward; those of all at the end.
 /// On the card: those that leave it may count as nothing.
@@ -63,28 +41,6 @@ std::vector<Bytes> held_below(const std::vector<SavedActivations>& saved, const 
   }
   below.push_back(sum);
   return below;
-}
-
-/// Activations of all segments that are in host memory between forward and backward passes. What two segments hold
-/// stays on the card.
-Bytes left_for_host(const std::vector<SavedActivations>& saved, const std::vector<Kept>& kept,
-                    const std::vector<bool>& leave, std::optional<std::size_t> policy) {
-  Bytes sum;
-  for (std::size_t s = 0; s < saved.size(); ++s) {
-    if (!leave[s]) continue;
-    const bool shares_input = s > 0 && kept[s - 1] != Kept::checkpointed && saved[s - 1].holds_output;
-    const auto left = [&](const auto& activations) {
-      return (activations.holds_input && !shares_input ? saved[s].leaving_input : Bytes{}) + activations.leaving;
-    };
-    Bytes least = left(saved[s]);
-    if (kept[s] == Kept::checkpointed) least = left(checkpointed_by(policy, saved[s]));
-    if (kept[s] == Kept::unknown) {
-      least = std::min(least, left(saved[s].full));
-      for (const CheckpointedActivations& selective : saved[s].selective) least = std::min(least, left(selective));
-    }
-    sum += least;
-  }
-  return sum;
 }
 
 /// Gradient shards during an update: those of all units, unless each goes before the next one is complete.
@@ -228,14 +184,6 @@ class Moments {
 
 }  // namespace
 
-const std::vector<SavedActivations>& LeastMemory::saved_of(const Graph& graph, const Job& job) {
-  const std::string key = ops_key(graph, job);
-  const auto found = saved_.find(key);
-  if (found != saved_.end()) return found->second;
-  const TapeInputs inputs = tape_inputs(graph, job, cluster_.card.device);
-  return saved_.emplace(key, saved_activations(inputs, stages_->tapes_of(graph, job))).first->second;
-}
-
 const LeastMemory::Units& LeastMemory::units_of(const Graph& graph, const Job& job) {
   const std::string key = units_key(graph, job);
   const auto found = units_.find(key);
@@ -245,7 +193,8 @@ const LeastMemory::Units& LeastMemory::units_of(const Graph& graph, const Job& j
 
 LeastMemory::Parts LeastMemory::parts_of(const Graph& graph, const Job& job, OpenChoices open) {
   if (job.runtime != Runtime::vramfit) return {};
-  return {.units = &units_of(graph, job), .saved = open.has(OpenChoice::micro_batch) ? nullptr : &saved_of(graph, job)};
+  return {.units = &units_of(graph, job),
+          .saved = open.has(OpenChoice::micro_batch) ? nullptr : &stages_->saved_of(graph, job)};
 }
 
 Bytes LeastMemory::requested(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const {
@@ -275,10 +224,14 @@ Bytes LeastMemory::total(const Parts& parts, const Graph& graph, const Job& job,
 Bytes LeastMemory::host(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const {
   if (parts.units == nullptr) return {};
   const Units& units = *parts.units;
-  if (parts.saved == nullptr || !offload_of(job).activations) return units.host;
-  const std::vector<Kept> kept = kept_by(graph, job, units.has_backward, open.has(OpenChoice::checkpointing));
-  const std::vector<bool> leave = segments_that_leave(job, graph, units.has_backward);
-  return units.host + left_for_host(*parts.saved, kept, leave, policy_of(job));
+  const bool may_keep_sums = open.has(OpenChoice::accumulate) || job.accumulate == Accumulate::unsharded;
+  const bool sums_once =
+      open.has(OpenChoice::micro_batch) || job.accumulation == 1 || (may_keep_sums && units.shards > 1);
+  const Bytes of_units = units.host + (sums_once ? Bytes{} : units.host_sums);
+  if (parts.saved == nullptr || !offload_of(job).activations) return of_units;
+  Bytes left;
+  for (const Bytes each : leaving_activations(*parts.saved, graph, job, units.has_backward, open)) left += each;
+  return of_units + left;
 }
 
 bool LeastMemory::is_too_much(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open,

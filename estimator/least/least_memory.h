@@ -30,7 +30,8 @@ class LeastMemory {
   /// What a rank holds of its units, whatever the micro-batch.
   struct Units {
     Bytes resident;                  // parameter shards, optimizer states and libraries' workspaces
-    Bytes host;                      // shards, states and gradients in host memory
+    Bytes host;                      // shards, states and gradients in host memory, and what these pass through
+    Bytes host_sums;                 // what gradients pass through there if a step reduces a unit's several times
     Bytes rope;                      // tables of rotary embeddings, for each token of a sequence
     Bytes gradient_shards;           // of all units
     Bytes largest_gradient_shard;    // of one unit
@@ -85,14 +86,12 @@ class LeastMemory {
   Bytes outside(const Graph& graph, const Job& job) const;
 
  private:
-  const std::vector<SavedActivations>& saved_of(const Graph& graph, const Job& job);
   const Units& units_of(const Graph& graph, const Job& job);
   Units make_units(const Graph& graph, const Job& job);  // estimator/least/least_memory_units.cpp
 
   const Cluster& cluster_;
   std::shared_ptr<SharedStages> stages_;
   // By all that they depend on, as text; the graph by its address.
-  std::map<std::string, std::vector<SavedActivations>> saved_;
   std::map<std::string, Units> units_;
 };
 

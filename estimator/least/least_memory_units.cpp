@@ -7,6 +7,7 @@
 #include "base/index.h"
 #include "estimator/least/least_memory.h"
 #include "estimator/rank_estimate.h"
+#include "program/lowering/host.h"
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/offload.h"
@@ -65,6 +66,7 @@ class UnitSums {
         if (p.trainable) r_.whole_gradients += p.padded_elements * dtype_bytes(unit.reduce);
       }
     }
+    add_staging();
     add_gradients();
     add_gathered();
     r_.below_top = r_.top < graph_.segments.size() ? above_other_unit(r_.top) : 0;
@@ -80,6 +82,12 @@ class UnitSums {
     if (offload_.states && !offload_.parameters) {
       r_.host += unit.trainable_elements * dtype_bytes(unit.storages.front().dtype);
     }
+  }
+
+  void add_staging() {
+    r_.host +=
+        program::codes_staging(layout_, offload_).all() + program::gradients_staging(layout_, offload_, false).all();
+    if (offload_.gradients) r_.host_sums = program::gradients_staging(layout_, offload_, true).all();
   }
 
   /// Between reductions; those that leave for host memory are on the card only on their way.

@@ -20,4 +20,12 @@ const SharedTapes& SharedStages::tapes_of(const Graph& graph, const Job& job) {
   return tapes_.emplace(std::move(key), make_shared_tapes(tape_inputs(graph, job, device_))).first->second;
 }
 
+const std::vector<SavedActivations>& SharedStages::saved_of(const Graph& graph, const Job& job) {
+  std::string key = ops_key(graph, job);
+  const auto known = saved_.find(key);
+  if (known != saved_.end()) return known->second;
+  const TapeInputs inputs = tape_inputs(graph, job, device_);
+  return saved_.emplace(std::move(key), saved_activations(inputs, tapes_of(graph, job))).first->second;
+}
+
 }  // namespace vramfit

@@ -12,7 +12,12 @@ class Streams {
  public:
   Streams(const std::vector<SegmentTicks>& segments, const std::vector<SegmentUnits>& units, const PassOrder& order,
           Reductions reductions)
-      : segments_(segments), units_(units), order_(order), reductions_(reductions), ready_(segments.size()) {}
+      : segments_(segments),
+        units_(units),
+        order_(order),
+        reductions_(reductions),
+        ready_(segments.size()),
+        back_(segments.size()) {}
 
   MicroBatchTicks run() {
     MicroBatchTicks ticks;
@@ -57,7 +62,14 @@ class Streams {
       if (units_[next_].begins_unit) ++ahead_;
       gather_forward();
     }
-    compute_ += segments_[s].forward + units_[s].slices;
+    compute_ += segments_[s].forward;
+    leave(segments_[s]);
+    compute_ += units_[s].slices;
+  }
+  /// Activations leave once those of the segment before have.
+  void leave(const SegmentTicks& segment) {
+    compute_ = std::max(compute_, left_);
+    if (segment.leaving > 0) left_ = compute_ + segment.leaving;
   }
   void gather_forward() {
     gather(next_, units_[next_].gather, units_[next_].begins_unit, collectives_);
@@ -71,15 +83,27 @@ class Streams {
       --ahead_;
     }
     wait(s);
-    if (order_.is_before_recompute) gather_ahead();
+    if (order_.is_before_recompute || segments_[s].recompute == 0) gather_ahead();
+    bring_back(s);
     if (segments_[s].recompute > 0) {
       compute_ += segments_[s].recompute;
       if (order_.finishes_early) finish();
     }
-    if (!order_.is_before_recompute) gather_ahead();
+    gather_ahead();
     compute_ += segments_[s].backward;
     finish();
     reduce(s);
+  }
+  /// Activations are back, and those of the segment below are on their way.
+  void bring_back(std::size_t s) {
+    fetch(s);
+    compute_ = std::max(compute_, back_[s]);
+    if (s > 0) fetch(s - 1);
+  }
+  void fetch(std::size_t s) {
+    if (segments_[s].leaving == 0 || back_[s] > 0) return;
+    double& stream = order_.knows_copies ? arrivals_ : returned_;
+    back_[s] = stream = std::max(stream, compute_) + segments_[s].leaving;
   }
   bool is_read(std::size_t s) const { return units_[s].ends_unit && units_[s].reads_in_backward; }
   void gather_ahead() {
@@ -145,7 +169,9 @@ class Streams {
   std::size_t next_ = 0;      // to be gathered next; in backward, gathered last
   std::int64_t ahead_ = 0;    // units that are gathered before their passes, of those that are a segment's or a group's
   double compute_ = 0, collectives_ = 0, early_ = 0, of_groups_ = 0, arrivals_ = 0;
-  double landed_ = 0, host_ = 0;  // until the last gradients that left are in host memory, and what it adds up is
+  std::vector<double> back_;        // by segment: its activations are; 0: they haven't been fetched
+  double left_ = 0, returned_ = 0;  // until the last activations have left, and until the last ones are back
+  double landed_ = 0, host_ = 0;    // until the last gradients that left are in host memory, and what it adds up is
   const SegmentUnits::Reduction* reducing_ = nullptr;
   bool is_one_ = false;
   double reduced_ = 0;

@@ -10,6 +10,7 @@ namespace vramfit {
 /// What the ops of a segment take on the compute stream, in ticks.
 struct SegmentTicks {
   double forward = 0, recompute = 0, backward = 0;  // recompute 0: it isn't
+  double leaving = 0;  // of a copy of its activations to host memory, and of one back, on streams of their own
   bool has_backward = false;
 };
 
@@ -49,6 +50,7 @@ struct PassOrder {
   bool has_groups = false;                             // gather for backward by collectives of their own
   bool finishes_early = false;    // reductions are waited for before backward of what was recomputed
   bool finishes_at_once = false;  // they are waited for behind the backward pass that begins them
+  bool knows_copies = false;      // in which order parameters and activations come from host memory
   bool knows_finish = false;      // when reductions are waited for, and so when gradients leave for host memory
 };
 

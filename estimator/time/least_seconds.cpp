@@ -19,6 +19,7 @@
 #include "program/optimizers/optimizers.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/fp8_gradients.h"
+#include "program/stages/offload.h"
 #include "program/stages/trainable.h"
 #include "program/stages/wrapping.h"
 
@@ -367,7 +368,10 @@ const std::vector<LeastSeconds::SegmentTimes>& LeastSeconds::segments_of(const G
 LeastSeconds::Parts LeastSeconds::parts_of(const Graph& graph, const Job& job, OpenChoices open) {
   if (job.runtime != Runtime::vramfit) return {};
   if (open.has(OpenChoice::micro_batch) || open.has(OpenChoice::loss)) return {};
-  return {.units = &units_of(graph, job), .segments = &segments_of(graph, job)};
+  const bool leave = offload_of(job).activations && !cluster_.is_cpu();
+  return {.units = &units_of(graph, job),
+          .segments = &segments_of(graph, job),
+          .saved = leave ? &stages_->saved_of(graph, job) : nullptr};
 }
 
 }  // namespace vramfit

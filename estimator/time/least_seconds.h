@@ -56,7 +56,8 @@ class LeastSeconds {
   /// Shared by jobs that differ in other choices than those of units_key() and ops_key().
   struct Parts {
     const Units* units = nullptr;
-    const std::vector<SegmentTimes>* segments = nullptr;  // none while the micro-batch or the loss is open
+    const std::vector<SegmentTimes>* segments = nullptr;   // none while the micro-batch or the loss is open
+    const std::vector<SavedActivations>* saved = nullptr;  // of which some leave for host memory
   };
   Parts parts_of(const Graph& graph, const Job& job, OpenChoices open = {});
 
@@ -76,6 +77,9 @@ class LeastSeconds {
   /// Of the blocks of one micro-batch, and of each segment.
   static Kernels blocks_of(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open,
                            std::vector<SegmentTicks>& segments);
+  /// Adds copies of activations to the segments; returns what those of a micro-batch take in each direction.
+  double add_copies(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open,
+                    std::vector<SegmentTicks>& segments) const;
 
   const Cluster& cluster_;
   WorkTimer timer_;

@@ -3,7 +3,9 @@
 #include <limits>
 #include <optional>
 
+#include "estimator/least/leaving_activations.h"
 #include "estimator/time/least_seconds.h"
+#include "program/lowering/host.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/kept_values.h"
 #include "program/stages/offload.h"
@@ -14,6 +16,8 @@ namespace {
 
 /// Beyond 2^53 ticks (2.5 hours) sums are rounded.
 constexpr double kRounding = 1 - 1e-9;
+/// Copies of activations are rounded to ticks one by one; the shortest takes some ten thousand.
+constexpr double kCopiesRounding = 1 - 1e-4;
 
 /// The passes of a job's micro-batches, and how long they take.
 class Passes {
@@ -24,6 +28,7 @@ class Passes {
     const bool are_ahead = job.mesh.shard > 1 || offload.parameters;  // else there is nothing to hide
     order_.has_groups = std::holds_alternative<ReshardGroups>(job.reshard);
     order_.is_exact = units.are_own && !is_open_ && job.prefetch_limit == 0;
+    order_.knows_copies = order_.is_exact && !open.has(OpenChoice::checkpointing);
     if (are_ahead) order_.forward_ahead = is_open_ ? kAllUnits : job.forward_prefetch;
     if (are_ahead) set_backward(is_open_ ? BackwardPrefetch::pre : job.backward_prefetch);
     order_.finishes_early = job.reduce_finish == ReduceFinish::early && !open.has(OpenChoice::reduce_finish);
@@ -102,11 +107,25 @@ Kernels LeastSeconds::blocks_of(const Parts& parts, const Graph& graph, const Jo
   return blocks;
 }
 
+double LeastSeconds::add_copies(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open,
+                                std::vector<SegmentTicks>& segments) const {
+  if (parts.saved == nullptr) return 0;
+  const std::vector<Bytes> leaving = leaving_activations(*parts.saved, graph, job, parts.units->has_backward, open);
+  double all = 0;
+  for (std::size_t s = 0; s < segments.size(); ++s) {
+    if (leaving[s].n == 0) continue;
+    const Work work = program::work_of_copy(leaving[s], true);
+    all += segments[s].leaving = kCopiesRounding * timer_.kernels_of(work).compute;
+  }
+  return all;
+}
+
 double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const {
   if (parts.units == nullptr) return 0;
   const Units& units = *parts.units;
   std::vector<SegmentTicks> segments;
   const Kernels blocks = blocks_of(parts, graph, job, open, segments);
+  const double copied = add_copies(parts, graph, job, open, segments);
   const auto times = static_cast<double>(job.accumulation);
   const bool clips = (clips_ && !job.optimizer_in_backward) || scales_loss(job);
   // Sums kept whole are reduced in the last micro-batch alone.
@@ -114,21 +133,23 @@ double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const 
   const bool may_keep = may_keep_sums && job.mesh.shard > 1 && job.accumulation > 1;
   const bool once = may_keep;
   const double later = once ? 0 : times - 1;
-  const auto sum = [&](double block, const auto& of) {
+  const auto sum_of_passes = [&](double block, const auto& of) {
     return times * (block + of(units.gathers) + of(units.regathers)) + of(units.first_reductions) +
-           later * of(units.later_reductions) + of(units.update);
+           later * of(units.later_reductions);
   };
-  const double host = sum(blocks.host, [](const UnitTimes& each) { return each.runs.host + each.launches; }) +
-                      (clips ? units.clip.on_host : 0);
+  const auto sum = [&](double block, const auto& of) { return sum_of_passes(block, of) + of(units.update); };
+  const auto of_host = [](const UnitTimes& each) { return each.runs.host + each.launches; };
+  const double host = sum(blocks.host, of_host) + (clips ? units.clip.on_host : 0);
   const double compute = sum(blocks.compute, [](const UnitTimes& each) { return each.runs.compute; });
   const double collectives = sum(0, [](const UnitTimes& each) { return each.collectives; });
-  const double copies_in = sum(0, [](const UnitTimes& each) { return each.copies_in; });
-  const double copies_out = sum(0, [](const UnitTimes& each) { return each.copies_out; });
+  const double copies_in = sum(copied, [](const UnitTimes& each) { return each.copies_in; });
+  const double copies_out = sum(copied, [](const UnitTimes& each) { return each.copies_out; });
 
   Passes passes(units, segments, job, open);
   double waited = may_keep ? passes.take_all_keeping() : passes.take_all();
   if (may_keep && open.has(OpenChoice::accumulate)) waited = std::min(waited, passes.take_all());
-  waited += units.results;
+  // What follows the passes is launched behind all that they launch.
+  waited = std::max(waited, sum_of_passes(blocks.host, of_host)) + units.results;
   // The host updates what it keeps once all gradients are there.
   if (!job.optimizer_in_backward) waited += units.update.runs.compute + units.update.on_host + units.returning;
   if (clips) waited += units.clip.runs.compute + units.clip.on_host + units.norm;

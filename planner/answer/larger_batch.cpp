@@ -70,11 +70,16 @@ class Larger {
     if (rows % micro_batch != 0) return std::nullopt;
     job.accumulation = rows / micro_batch;
     if (request_.is_fixed("grad_accum") && job.accumulation != chosen_.accumulation) return std::nullopt;
-    if (evaluator_.is_ruled_out(job)) return std::nullopt;
+    if (is_ruled_out(job) || evaluator_.most_tokens_per_second(job) < enough) return std::nullopt;
     Option option = evaluator_.timed(job);
     const bool is_fast = option.tokens_per_second > 0 && option.tokens_per_second >= enough;
     if (!is_fast || !evaluator_.attempt_to_fit(option).fits) return std::nullopt;
     return option;
+  }
+
+  bool is_ruled_out(const Job& job) const {
+    if (job.runtime == Runtime::vramfit) return evaluator_.is_ruled_out(job);
+    return evaluator_.is_too_much(job, evaluator_.least_memory(job).reserved);
   }
 
   const PlanRequest& request_;

@@ -6,7 +6,8 @@
 // true of what is live on one stream, and of the sum of all streams' peaks.
 //
 // Each block brings the same kernels, too, so the time in which the compute stream runs kernels is affine in n, and a
-// step takes no less. Where every Nth block is checkpointed, those run the kernels that they run where all are.
+// step takes no less. Of a model whose kinds of blocks alternate, whole rounds of them are left out. Where every Nth
+// block is checkpointed, those run the kernels that they run where all are.
 //
 // A larger micro-batch makes the same tensors, none of them smaller, and more micro-batches repeat them, with gradients
 // that stay. So one micro-batch of one row requests no more than any other choice. GRPO's options decide by what is
@@ -14,6 +15,7 @@
 #include "planner/search/least_walked.h"
 
 #include <algorithm>
+#include <numeric>
 #include <variant>
 
 #include "base/error.h"
@@ -33,7 +35,7 @@ namespace {
 
 constexpr std::size_t kFewest = 4;
 /// Two walks that take more than one part in so many of the whole one aren't worth it.
-constexpr std::size_t kWorthwhile = 3;
+constexpr std::size_t kWorthwhile = 2;
 
 bool is_alike(const Op& a, const Graph& of_a, const Op& b, const Graph& of_b) {
   const auto is_same_use = [&](const ParameterUse& x, const ParameterUse& y) {
@@ -56,21 +58,38 @@ std::size_t blocks_of(const Graph& graph) {
   return static_cast<std::size_t>(std::ranges::count(graph.segments, SegmentRole::block, &Segment::role));
 }
 
-/// Whether `less` is `graph` but for blocks, of which it has `blocks`, and all of both are alike.
-bool is_shortened(const Graph& less, const Graph& graph, std::size_t blocks) {
-  if (blocks_of(less) != blocks) return false;
-  const std::size_t removed = blocks_of(graph) - blocks;
-  if (less.segments.size() + removed != graph.segments.size()) return false;
+std::size_t first_block(const Graph& graph) {
   const auto first = std::ranges::find(graph.segments, SegmentRole::block, &Segment::role);
-  const auto begin = static_cast<std::size_t>(first - graph.segments.begin());
-  for (std::size_t s = 0; s < graph.segments.size(); ++s) {
-    const bool is_block = graph.segments[s].role == SegmentRole::block;
-    const std::size_t other = is_block ? begin : s - (s > begin ? removed : 0);
-    if (!is_alike(graph.segments[s], graph, less.segments[other], less)) return false;
+  return static_cast<std::size_t>(first - graph.segments.begin());
+}
+
+/// After how many blocks a model's are like those before: 2 where every second one has a window. As many as there are
+/// where they aren't.
+std::size_t alternation_of(const Graph& graph) {
+  const std::size_t begin = first_block(graph), blocks = blocks_of(graph);
+  const auto is_alternation = [&](std::size_t period) {
+    for (std::size_t b = begin + period; b < begin + blocks; ++b) {
+      if (!is_alike(graph.segments[b], graph, graph.segments[b - period], graph)) return false;
+    }
+    return true;
+  };
+  std::size_t period = 1;
+  while (period < blocks && !is_alternation(period)) ++period;
+  return period;
+}
+
+/// Whether `less` is `graph` but for blocks, of which it has `blocks`, and those of both alternate alike.
+bool is_shortened(const Graph& less, const Graph& graph, std::size_t blocks, std::size_t alternation) {
+  if (blocks_of(less) != blocks || blocks < alternation) return false;
+  const std::size_t removed = blocks_of(graph) - blocks;
+  if (less.segments.size() + removed != graph.segments.size() || removed % alternation != 0) return false;
+  const std::size_t begin = first_block(graph), end = begin + blocks_of(graph);
+  for (std::size_t s = 0; s < less.segments.size(); ++s) {
+    const bool is_behind = s >= begin + blocks;  // its other segments
+    const std::size_t other = is_behind ? s + end - begin - blocks : s;
+    if (!is_alike(graph.segments[other], graph, less.segments[s], less)) return false;
   }
-  return std::ranges::all_of(less.segments, [&](const Segment& segment) {
-    return segment.role != SegmentRole::block || is_alike(segment, less, less.segments[begin], less);
-  });
+  return true;
 }
 
 /// After how many blocks a job treats them as before; 0: not known.
@@ -146,11 +165,17 @@ const std::optional<Graph>& LeastWalked::short_graph(const Graph& graph, const J
     ModelSpec spec = spec_;
     spec.num_hidden_layers = static_cast<std::int64_t>(blocks);
     made = training_graph(spec, job);
-    if (!is_shortened(*made, graph, blocks)) made.reset();
+    if (!is_shortened(*made, graph, blocks, alternation(graph, job))) made.reset();
   } catch (const Error&) {
     made.reset();
   }
   return graphs_.emplace(key, std::move(made)).first->second;
+}
+
+std::size_t LeastWalked::alternation(const Graph& graph, const Job& job) {
+  const auto [known, is_new] = alternations_.try_emplace({loss_options(job), has_adapters(job)}, 1);
+  if (is_new) known->second = alternation_of(graph);
+  return known->second;
 }
 
 std::optional<LeastOfWalk> LeastWalked::walked(const Graph& graph, const Job& job, std::size_t blocks) {
@@ -213,9 +238,10 @@ Bytes LeastWalked::while_updating(const Graph& graph, const Job& job) {
 std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
   const std::size_t period = period_of(job);
   if (period == 0) return std::nullopt;
+  const std::size_t alternation = this->alternation(graph, job);
   try {
-    std::optional<LeastOfWalk> bound = extended(graph, job, period, blocks_of(graph));
-    if (bound || period == 1) return bound;
+    std::optional<LeastOfWalk> bound = extended(graph, job, std::lcm(period, alternation), blocks_of(graph));
+    if (bound || period == 1 || alternation > 1) return bound;
     bound = without_checkpointed(graph, job);
     if (bound) bound->compute_seconds += seconds_of_checkpointed(graph, job);
     return bound;
@@ -240,9 +266,11 @@ std::optional<LeastOfWalk> LeastWalked::at_any_batch(const Graph& graph, const J
   const std::size_t period = period_of(job);
   if (period == 0) return std::nullopt;
   const Job least = with_one_row(job);
+  const std::size_t alternation = this->alternation(graph, job);
   try {
-    std::optional<LeastOfWalk> bound =
-        period == 1 ? extended(graph, least, 1, blocks_of(graph)) : without_checkpointed(graph, least);
+    std::optional<LeastOfWalk> bound = period == 1 || alternation > 1
+                                           ? extended(graph, least, std::lcm(period, alternation), blocks_of(graph))
+                                           : without_checkpointed(graph, least);
     if (bound) bound->compute_seconds = 0;
     return bound;
   } catch (const NotModelled&) {

@@ -34,8 +34,8 @@ class LeastWalked {
   /// masters) and AdamW's states, all of which live while it updates. 0 where the job may have less of them: another
   /// optimizer, offload, adapters.
   static Bytes while_updating(const Graph& graph, const Job& job);
-  /// None where nothing is known: blocks that differ, choices of blocks one by one, and models so shallow that to walk
-  /// through all blocks takes no longer. `job` is resolved, `graph` its own.
+  /// None where nothing is known: blocks that differ without alternating, choices of blocks one by one, and models so
+  /// shallow that to walk through all blocks takes no longer. `job` is resolved, `graph` its own.
   std::optional<LeastOfWalk> of(const Graph& graph, const Job& job);
   /// Of the jobs that differ from `job` in micro-batch and accumulation alone, the one that needs least.
   Job with_one_row(const Job& job) const;
@@ -47,6 +47,8 @@ class LeastWalked {
  private:
   /// The job's model with another number of blocks; none unless it is `graph` but for that.
   const std::optional<Graph>& short_graph(const Graph& graph, const Job& job, std::size_t blocks);
+  /// After how many blocks the model's are like those before.
+  std::size_t alternation(const Graph& graph, const Job& job);
   /// With whole periods of blocks left out, and added again as the last one walked through.
   std::optional<LeastOfWalk> extended(const Graph& graph, const Job& job, std::size_t period, std::size_t blocks);
   /// Of a job that checkpoints one block of each period: its other blocks alone.
@@ -60,7 +62,8 @@ class LeastWalked {
   const Cluster& cluster_;
   const Efficiency& efficiency_;
   RunEffects run_;
-  /// By loss, whether there are adapters, and blocks.
+  std::map<std::pair<LossOptions, bool>, std::size_t> alternations_;  // by loss, and whether there are adapters
+  /// Likewise, and by blocks.
   std::map<std::tuple<LossOptions, bool, std::size_t>, std::optional<Graph>> graphs_;
   std::map<std::pair<std::string, std::size_t>, LeastOfWalk> walked_;  // by the job's flags and blocks
 };

@@ -11,6 +11,35 @@ constexpr std::int64_t kStagingBuffers = 2;  // one is filled while the host rea
 
 }  // namespace
 
+Work work_of_copy(Bytes bytes, bool is_cuda) {
+  const auto crossing = static_cast<double>(bytes.n);
+  return is_cuda ? Work{.unit = Work::Unit::host_link, .bytes = crossing} : Work{.bytes = 2 * crossing};
+}
+
+Staging gradients_staging(const UnitLayout& layout, const Offload& offload, bool sums) {
+  Staging staging;
+  if (!offload.states || (offload.gradients && !sums)) return staging;
+  for (const Unit& unit : layout.units) {
+    if (unit.trainable_elements == 0) continue;
+    staging.each = std::max(staging.each, unit.trainable_elements * dtype_bytes(unit.gradient));
+    staging.dtype = unit.gradient;
+    ++staging.buffers;
+  }
+  staging.buffers = std::min(staging.buffers, kStagingBuffers);
+  return staging;
+}
+
+Staging codes_staging(const UnitLayout& layout, const Offload& offload) {
+  Staging staging{.dtype = Dtype::u8};
+  if (offload.parameters) return staging;  // codes stay in host memory until a gather
+  for (const Unit& unit : layout.units) {
+    staging.each = std::max(staging.each, Bytes{unit.codes_bytes});
+    staging.buffers += unit.codes_bytes > 0 ? 1 : 0;
+  }
+  staging.buffers = std::min(staging.buffers, kStagingBuffers);
+  return staging;
+}
+
 Buffer HostSide::on_host(Buffer buffer) const {
   buffer.space = is_cuda_ ? Space::pinned : Space::host;
   return buffer;
@@ -23,38 +52,24 @@ Buffer HostSide::placed_state(Buffer state, bool is_count) const {
 }
 
 void HostSide::load_staging(const UnitLayout& layout, bool sums) {
-  if (!offload_.states || (offload_.gradients && !sums)) return;
-  Bytes largest;
-  std::int64_t units = 0;
-  Dtype dtype = Dtype::f32;
-  for (const Unit& unit : layout.units) {
-    if (unit.trainable_elements == 0) continue;
-    largest = std::max(largest, unit.trainable_elements * dtype_bytes(unit.gradient));
-    dtype = unit.gradient;
-    ++units;
-  }
-  for (std::int64_t i = 0; i < std::min(units, kStagingBuffers); ++i) {
-    staging_.push_back(writer_.allocate(on_host({.bytes = largest,
+  const Staging staging = gradients_staging(layout, offload_, sums);
+  for (std::int64_t i = 0; i < staging.buffers; ++i) {
+    staging_.push_back(writer_.allocate(on_host({.bytes = staging.each,
                                                  .label = labels_.number("gradients on their way to the host"),
                                                  .segment = -1,
                                                  .category = Category::communication,
-                                                 .dtype = dtype})));
+                                                 .dtype = staging.dtype})));
   }
 }
 
 void HostSide::load_codes(const UnitLayout& layout) {
-  if (offload_.parameters) return;  // they stay there until a gather
-  std::int64_t largest = 0, units = 0;
-  for (const Unit& unit : layout.units) {
-    largest = std::max(largest, unit.codes_bytes);
-    units += unit.codes_bytes > 0 ? 1 : 0;
-  }
-  for (std::int64_t i = 0; i < std::min(units, kStagingBuffers); ++i) {
-    codes_.push_back({.held = writer_.allocate(on_host({.bytes = Bytes{largest},
+  const Staging staging = codes_staging(layout, offload_);
+  for (std::int64_t i = 0; i < staging.buffers; ++i) {
+    codes_.push_back({.held = writer_.allocate(on_host({.bytes = staging.each,
                                                         .label = labels_.number("codes on their way to the card"),
                                                         .segment = -1,
                                                         .category = Category::communication,
-                                                        .dtype = Dtype::u8}))});
+                                                        .dtype = staging.dtype}))});
     writer_.run({.kernel = Kernel::zero}, {{&codes_.back().held, How::write}});
   }
 }
@@ -75,9 +90,8 @@ int HostSide::copy_all(Stream stream, std::span<const Copy> copies, int unit) {
   order(Stream::compute, stream);
   order(Stream::host, stream);
   for (const Copy& copy : copies) {
-    const auto crossing = static_cast<double>(copy.bytes.n);
-    const Work work = is_cuda_ ? Work{.unit = Work::Unit::host_link, .bytes = crossing} : Work{.bytes = 2 * crossing};
-    writer_.run({.kernel = Kernel::copy, .unit = unit, .stream = stream}, {copy.from, copy.to}, work);
+    writer_.run({.kernel = Kernel::copy, .unit = unit, .stream = stream}, {copy.from, copy.to},
+                work_of_copy(copy.bytes, is_cuda_));
   }
   const int token = tokens_++;
   writer_.write(Record{token, stream});

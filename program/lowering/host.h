@@ -14,6 +14,22 @@
 
 namespace vramfit::program {
 
+/// Of a copy between a card and host memory; a CPU rank copies within its one memory.
+Work work_of_copy(Bytes bytes, bool is_cuda);
+
+/// Equal buffers in host memory, one of which is filled while the host reads another.
+struct Staging {
+  std::int64_t buffers = 0;
+  Bytes each = {};
+  Dtype dtype = Dtype::f32;
+  Bytes all() const { return buffers * each; }
+};
+/// What gradients of a layout's units pass through on their way to an update, or (`sums`) to be added to those of an
+/// earlier reduction.
+Staging gradients_staging(const UnitLayout& layout, const Offload& offload, bool sums);
+/// What codes of trained matrices pass through.
+Staging codes_staging(const UnitLayout& layout, const Offload& offload);
+
 class HostSide {
  public:
   HostSide(Writer& writer, Labels& labels, int& tokens, DeviceKind device, Offload offload)
@@ -27,11 +43,7 @@ class HostSide {
   /// A state of the optimizer where the job keeps it: on the card, in host memory, or in managed memory. How often a
   /// unit was updated, a single number (`is_count`), isn't worth a page. A CPU rank has one memory.
   Buffer placed_state(Buffer state, bool is_count) const;
-  /// What gradients pass through, for units of `layout`: on their way to an update, or (`sums`) to be added to those of
-  /// an earlier reduction.
   void load_staging(const UnitLayout& layout, bool sums);
-
-  /// What codes of trained matrices pass through, of units of `layout`.
   void load_codes(const UnitLayout& layout);
 
   /// What `to` is given next begins after all that `from` has been given.

@@ -220,6 +220,51 @@ TEST_CASE("under DeepSpeed, activations of few blocks and what is kept never say
   CHECK(of_one_row > 10);
 }
 
+namespace {
+
+/// Of a family in which one layer in so many attends to all tokens.
+PlanRequest drawn_alternating(std::mt19937& random) {
+  const std::int64_t ranks = drawn(random, {1, 2, 8});
+  const char* const family = drawn_text(random, {"gemma2", "gemma3_text"});
+  PlanRequest request = request_for(family, parse_cluster(fmt::format("{}xH100-80GB", ranks)));
+  ModelSpec& spec = request.spec;
+  spec.num_hidden_layers = drawn(random, {32, 45});
+  const std::int64_t pattern = drawn(random, {2, 3});
+  spec.layer_spans.clear();
+  for (std::int64_t layer = 1; layer <= spec.num_hidden_layers; ++layer) {
+    spec.layer_spans.push_back(layer % pattern == 0 ? AttentionSpan::full : AttentionSpan::sliding);
+  }
+  spec.vocab_size = drawn(random, {2048, 60000});
+  spec.intermediate_size = drawn(random, {96, 3000});
+  request.job.sequence = drawn(random, {16, 128, 1024});
+  request.job.global_batch = ranks * drawn(random, {1, 2, 4});
+  fix(request, "runtime", ranks == 1 ? "pytorch" : drawn_text(random, {"pytorch-fsdp2", "pytorch-ddp", "deepspeed"}));
+  fix(request, "modeling", drawn_text(random, {"transformers", "trl"}));
+  if (drawn(random, {0, 1}) == 1) fix(request, "method", "lora");
+  return request;
+}
+
+}  // namespace
+
+TEST_CASE("where kinds of blocks alternate, walks of a few rounds of them never say more than the whole walk") {
+  int bounded = 0;
+  compare_walks(20261130, 40, 3, drawn_alternating, [&](const Compared& walk) {
+    const auto& [least, request, graph, job, bound, whole] = walk;
+    if (!whole) return;
+    const std::optional<LeastOfWalk> at_any = least.at_any_batch(graph, job);
+    if (at_any) {
+      CHECK(at_any->requested <= whole->requested);
+      CHECK(at_any->reserved <= whole->reserved);
+    }
+    if (!bound) return;
+    CHECK(bound->requested <= whole->requested);
+    CHECK(bound->reserved <= whole->reserved);
+    CHECK(bound->compute_seconds <= whole->compute_seconds);
+    ++bounded;
+  });
+  CHECK(bounded > 20);
+}
+
 TEST_CASE("under DeepSpeed, a large model's bounds are most of what it takes") {
   for (const char* checkpointing : {"none", "full"}) {
     CAPTURE(checkpointing);
