@@ -111,19 +111,17 @@ class Search {
     if (!attempt.is_modelled && not_modelled_.empty()) not_modelled_ = evaluator_.estimate_of(job).why;
     if (!attempt.rank || attempt.rank->total >= smallest_total_) return;
     smallest_total_ = attempt.rank->total;
-    lacks_host_memory_ = exceeds_host_memory(request_.cluster.cards_per_node * attempt.rank->host, request_.cluster);
     smallest_ = job;
   }
 
   // The smallest need of all: those whose bound is lowest are estimated until no bound is below what was found.
   // The most that a job may need to be looked at: where thousands need nearly the same, the last two percent tell
-  // nobody anything, unless it is what is missing; and not where host memory is.
+  // nobody anything, unless it is what is missing.
   Bytes worth_knowing() const {
     if (smallest_total_ == kNoLimit) return kNoLimit;
     if (request_.job.runtime != Runtime::vramfit) return smallest_total_ - Bytes{1};  // few enough to look at all
     const std::int64_t missing = std::max<std::int64_t>(smallest_total_.n - request_.cluster.card.memory.n, 0);
-    const std::int64_t little = smallest_total_.n / 50;
-    return smallest_total_ - Bytes{1 + (lacks_host_memory_ ? little : std::min(missing / 20, little))};
+    return smallest_total_ - Bytes{1 + std::min(missing / 20, smallest_total_.n / 50)};
   }
 
   void find_smallest() {
@@ -361,7 +359,6 @@ class Search {
   Plan plan_;
   std::optional<Job> smallest_;  // of the jobs seen, the one with the smallest total
   Bytes smallest_total_ = kNoLimit;
-  bool lacks_host_memory_ = false;  // that one, of a node
   std::string not_modelled_;
 };
 
