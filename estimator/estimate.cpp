@@ -242,27 +242,26 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   std::optional<program::Program> made;
   if (options.program == nullptr) made = program_of(graph, e.job, e.cluster, options.run);
   const program::Program& program = made ? *made : *options.program;
-  const RankEstimate rank = estimate_program(program, graph, e.job, e.cluster, {.run = options.run});
-  e.ranks = {rank};
+  e.ranks = {estimate_program(program, graph, e.job, e.cluster, {.run = options.run})};
+  RankEstimate& rank = e.ranks.front();
+  add_host_loading(rank, spec, graph, e.job, program);
   e.verdict = verdict_of(rank, e.capacity);
   e.why = explain(rank, e.capacity);
   add_assumptions(e, spec, graph);
-  if (!options.run.clip && has_trainer(e.job)) {
+  if (!options.run.clip && has_trainer(e.job))
     e.assumptions.emplace_back("the Trainer takes the norm of gradients for its log, clipped or not");
-  }
   if (e.job.runtime == Runtime::deepspeed && e.job.sharding != "full-shard") {
     e.assumptions.emplace_back(
         "weights are flattened on the GPU (DeepSpeed does it in host memory where the card has no room for both "
         "copies, so that loading needs less there)");
   }
-  if (e.job.optimizer_implementation == OptimizerImplementation::torchao) {
+  if (e.job.optimizer_implementation == OptimizerImplementation::torchao)
     e.assumptions.emplace_back(
         "without the tuning of torchao's kernels in the first update (which may exceed the peak until then by at most "
         "the size of the card's L2 cache)");
-  }
   set_rank0_apart(e, graph, options.run);
   e.host_bytes = host_bytes_of_node(e, graph, options.run);
-  judge_host_memory(e, options.run);
+  judge_host_memory(e, spec, graph, options.run);
   if (options.suggestions) e.suggestions = suggest(e, {spec, graph, program, options.run, has_default_loss});
   set_speed(e, program, graph, options);
 }
@@ -390,9 +389,11 @@ std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& jo
   std::vector<std::string> notes;
   const Job resolved = resolve_job(job, spec, cluster, notes);
   require_rules(resolved, cluster);
-  const Bytes memory = cluster.card.memory;
+  const Graph graph = training_graph(spec, resolved);
+  const program::Program program = program_of(graph, resolved, cluster, options.run);
   std::optional<RankEstimate> rank =
-      estimate_rank_below(training_graph(spec, resolved), resolved, cluster, {.run = options.run}, memory + Bytes{1});
+      estimate_program_below(program, graph, resolved, cluster, {{.run = options.run}, cluster.card.memory + Bytes{1}});
+  if (rank) add_host_loading(*rank, spec, graph, resolved, program);
   return rank && verdict_of(*rank, cluster) == Verdict::fits ? std::move(rank) : std::nullopt;
 }
 

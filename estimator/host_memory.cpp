@@ -1,8 +1,11 @@
 #include "estimator/host_memory.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/digits_apart.h"
+#include "estimator/host_loading.h"
 #include "program/make_program.h"
 #include "program/readers/host_bytes.h"
 
@@ -35,7 +38,49 @@ void add_to_phases(RankEstimate& rank, const std::vector<HostPhase>& phases) {
   }
 }
 
+/// Of the phase that weights are loaded in.
+Bytes host_while_loading(const RankEstimate& rank) {
+  const auto load = std::ranges::find(rank.phases, Phase::load, &PhasePeak::phase);
+  return load == rank.phases.end() ? Bytes{} : load->host;
+}
+
+/// " of 64.00 GiB", or nothing where nobody said what a node has.
+std::string of_node(const Cluster& cluster) {
+  return cluster.host_memory.n > 0 ? fmt::format(" of {}", format_gib(cluster.host_memory)) : "";
+}
+
+void say_loading(Estimate& e, const HostLoading& loading) {
+  if (loading.of_rank().n > 0) {
+    std::string what = loading.what;
+    if (loading.adapters.n > 0) what += what.empty() ? "adapters" : " and adapters";
+    e.assumptions.push_back(fmt::format("{}{} of host memory a node while weights are loaded: {} in each rank for {}",
+                                        format_gib(e.cluster.cards_per_node * host_while_loading(e.ranks.front())),
+                                        of_node(e.cluster), format_size(loading.of_rank()), what));
+  }
+  if (e.cluster.host_memory.n == 0) return;
+  if (!loading.unknown.empty()) {
+    e.assumptions.push_back("not counted in host memory: copies " + loading.unknown);
+  }
+  e.assumptions.emplace_back(
+      "not counted in host memory: pages of mapped weight files, what saving takes, libraries and data");
+}
+
 }  // namespace
+
+void add_host_loading(RankEstimate& rank, const ModelSpec& spec, const Graph& graph, const Job& job,
+                      const program::Program& program) {
+  const HostLoading loading = host_loading(spec, graph, job);
+  if (loading.of_rank().n == 0) return;
+  Bytes buffers;  // the rank may be without phases
+  for (const HostPhase& host : host_use(program).phases) {
+    if (host.phase == Phase::load) buffers = host.peak;
+  }
+  const Bytes both = loading.ends_first ? std::max(loading.of_rank(), buffers) : loading.of_rank() + buffers;
+  for (PhasePeak& peak : rank.phases) {
+    if (peak.phase == Phase::load) peak.host = both;
+  }
+  rank.host = std::max(rank.host, both);
+}
 
 void add_host(RankEstimate& rank, const program::Program& program, const Cluster& cluster) {
   const HostUse use = host_use(program);
@@ -51,9 +96,8 @@ Bytes host_bytes_of_node(const Estimate& e, const Graph& graph, const RunEffects
   return e.ranks.front().total + (e.cluster.cards_per_node - 1) * e.ranks.back().total + buffers;
 }
 
-void judge_host_memory(Estimate& e, const RunEffects& run) {
+void judge_host_memory(Estimate& e, const ModelSpec& spec, const Graph& graph, const RunEffects& run) {
   const bool saves = saves_anything(run);
-  const std::string has = e.cluster.host_memory.n > 0 ? fmt::format(" of {}", format_gib(e.cluster.host_memory)) : "";
   const bool is_paged = e.ranks.front().managed.n > 0;
   if (is_paged) {
     e.assumptions.emplace_back(
@@ -61,13 +105,17 @@ void judge_host_memory(Estimate& e, const RunEffects& run) {
         "memory; if they don't all fit there, each update moves all of them both ways");
   }
   if (saves || is_paged || !e.job.offload.empty()) {
-    e.assumptions.push_back(fmt::format("{}{} of host memory a node{}", format_gib(e.host_bytes), has,
+    e.assumptions.push_back(fmt::format("{}{} of host memory a node{}", format_gib(e.host_bytes), of_node(e.cluster),
                                         saves ? ", copies for checkpoints included" : ""));
   }
+  if (e.job.runtime != Runtime::vramfit) say_loading(e, host_loading(spec, graph, e.job));
   if (!exceeds_host_memory(e.host_bytes, e.cluster)) return;
-  const int digits = digits_apart(e.host_bytes, e.cluster.host_memory);
-  e.why = fmt::format("host memory: {} of {} a node", format_gib(e.host_bytes, digits),
-                      format_gib(e.cluster.host_memory, digits));
+  const Bytes loading = e.cluster.cards_per_node * host_while_loading(e.ranks.front());
+  const bool is_first_to_fail = e.job.runtime != Runtime::vramfit && exceeds_host_memory(loading, e.cluster);
+  const Bytes needed = is_first_to_fail ? loading : e.host_bytes;
+  const int digits = digits_apart(needed, e.cluster.host_memory);
+  e.why = fmt::format("host memory{}: {} of {} a node", is_first_to_fail ? " while loading" : "",
+                      format_gib(needed, digits), format_gib(e.cluster.host_memory, digits));
   e.verdict = Verdict::does_not_fit;
 }
 

@@ -11,10 +11,15 @@ namespace vramfit {
 /// has no room for beside all else.
 void add_host(RankEstimate& rank, const program::Program& program, const Cluster& cluster);
 
+/// What loading takes there beside such buffers, in PyTorch's stacks. All ranks do the same. `job` is resolved, and
+/// `program` its program.
+void add_host_loading(RankEstimate& rank, const ModelSpec& spec, const Graph& graph, const Job& job,
+                      const program::Program& program);
+
 /// Of the first node. What CPU ranks allocate is host memory, too.
 Bytes host_bytes_of_node(const Estimate& e, const Graph& graph, const RunEffects& run);
 
 /// What ranks keep in host memory, of what a node has: says it, and judges it.
-void judge_host_memory(Estimate& e, const RunEffects& run);
+void judge_host_memory(Estimate& e, const ModelSpec& spec, const Graph& graph, const RunEffects& run);
 
 }  // namespace vramfit

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/process/in_parallel.h"
 #include "estimator/changes/result_changes.h"
+#include "estimator/host_memory.h"
 #include "estimator/rank_estimate.h"
 #include "job/cluster/cluster_text.h"
 #include "job/fields/job_fields.h"
@@ -167,12 +168,15 @@ bool requests_as_much(const program::Program& program, const Job& changed, const
 
 /// How the changed job would do, if it needs less.
 std::optional<RankEstimate> changed_rank(const Graph& graph, const Job& job, const Cluster& cluster, const Estimate& e,
-                                         bool clip) {
-  const CountOptions options{.run = {.clip = clip}, .steps = steps_to_peak(job)};
+                                         const Estimated& from) {
+  const CountOptions options{.run = {.clip = from.run.clip}, .steps = steps_to_peak(job)};
   const program::Program program = program::make_program(
       {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = options.run, .labels = false});
   if (requests_as_much(program, job, e)) return std::nullopt;
-  return estimate_program_below(program, graph, job, cluster, {options, e.ranks.front().total, true});
+  std::optional<RankEstimate> rank =
+      estimate_program_below(program, graph, job, cluster, {options, e.ranks.front().total, true});
+  if (rank) add_host_loading(*rank, from.spec, graph, job, program);
+  return rank;
 }
 
 /// Whether a run does nothing besides training.
@@ -191,11 +195,12 @@ std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, co
       const CountOptions options{.run = from.run, .steps = steps_to_peak(job)};
       rank =
           estimate_program_below(from.program, from.graph, job, change.cluster, {options, e.ranks.front().total, true});
+      if (rank) add_host_loading(*rank, from.spec, from.graph, job, from.program);
     } else if (loss_options(job) == loss_options(e.job) && has_adapters(job) == has_adapters(e.job)) {
-      rank = changed_rank(from.graph, job, change.cluster, e, clip);
+      rank = changed_rank(from.graph, job, change.cluster, e, from);
     } else {
       const Graph other = has_adapters(job) ? training_graph(from.spec, job) : with_loss(from.graph, loss_options(job));
-      rank = changed_rank(other, job, change.cluster, e, clip);
+      rank = changed_rank(other, job, change.cluster, e, from);
     }
     if (!rank) return std::nullopt;
     return Suggestion{.change = change.flags,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "estimator/host_memory.h"
 #include "estimator/time/seconds.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
@@ -182,8 +183,11 @@ Option Evaluator::timed(const Job& job) {
 Trial Evaluator::try_out(const Job& job) {
   try {
     require_rules(job, request_.cluster);
-    const RankEstimate rank =
-        estimate_rank(graph_of(job), job, request_.cluster, {.run = {.clip = request_.clip}}, /*retries=*/false);
+    const Graph& graph = graph_of(job);
+    const SharedProgram program = lowered(graph, job);
+    RankEstimate rank =
+        estimate_program(*program, graph, job, request_.cluster, {.run = {.clip = request_.clip}}, /*retries=*/false);
+    add_host_loading(rank, request_.spec, graph, job, *program);
     return {.fits = verdict_of(rank, request_.cluster) == Verdict::fits, .total = rank.total};
   } catch (const NotModelled&) {
     return {.is_modelled = false, .total = {}};
@@ -198,8 +202,10 @@ Attempt Evaluator::attempt(const Option& option, Bytes below) {
     require_rules(job, request_.cluster);
     const Graph& graph = graph_of(job);
     if (!reserves_too_much(option, below)) {
-      attempt.rank = estimate_program_below(*program_of(graph, option), graph, job, request_.cluster,
-                                            {{.run = {.clip = request_.clip}}, below});
+      const SharedProgram program = program_of(graph, option);
+      attempt.rank =
+          estimate_program_below(*program, graph, job, request_.cluster, {{.run = {.clip = request_.clip}}, below});
+      if (attempt.rank) add_host_loading(*attempt.rank, request_.spec, graph, job, *program);
     }
     attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster) == Verdict::fits;
     if (attempt.fits) return attempt;
