@@ -10,6 +10,7 @@
 #include "base/json_writer.h"
 #include "base/median.h"
 #include "estimator/time/kernels.h"
+#include "program/pytorch/kernels.h"
 
 namespace vramfit {
 
@@ -143,6 +144,12 @@ class Fit {
   void fit_attention() {
     fit_attention(WorkUnit::attention, "attention", own_.attention);
     fit_attention(WorkUnit::attention_backward, "attention_backward", own_.attention_backward);
+    fit_attention(WorkUnit::cudnn_attention, "cudnn_attention", own_.cudnn_attention);
+    fit_attention(WorkUnit::cudnn_attention_backward, "cudnn_attention_backward", own_.cudnn_attention_backward);
+  }
+
+  bool has(WorkUnit unit) const {
+    return !kernels_with([=](const Work& work) { return work.unit == unit; }).empty();
   }
 
   Kernels attention_kernels(WorkUnit unit, std::int64_t head_size) const {
@@ -242,6 +249,9 @@ class Fit {
       list.emplace_back("copies over PCIe and updates in host memory: CPU ranks have none");
     } else {
       list.emplace_back("FP8 products and casts");
+      if (!has(WorkUnit::cudnn_attention) && eager::widest_cudnn_attention(cluster_.card.device) > 0) {
+        list.emplace_back("cuDNN's attention, which PyTorch prefers on this card: PyTorch refused it here");
+      }
       list.emplace_back("how much slower kernels are in a step than alone (step_share): a run.json tells");
     }
     list.emplace_back("the network between nodes: one machine is measured");

@@ -35,7 +35,7 @@ struct Efficiency {
   struct Attention {
     double share_64 = 1, share_128 = 1, half_length = 0;
   };
-  Attention attention, attention_backward;
+  Attention attention, attention_backward, cudnn_attention, cudnn_attention_backward;
 
   // Kernels bound by memory: shares of the card's bandwidth.
   double memory_share = 1, cast_share = 1;

@@ -91,6 +91,10 @@ double Rates::seconds_alone(const Work& work) const {
       return attention_seconds(work, efficiency_.attention);
     case Work::Unit::attention_backward:
       return attention_seconds(work, efficiency_.attention_backward);
+    case Work::Unit::cudnn_attention:
+      return attention_seconds(work, efficiency_.cudnn_attention);
+    case Work::Unit::cudnn_attention_backward:
+      return attention_seconds(work, efficiency_.cudnn_attention_backward);
     case Work::Unit::host_link:
     case Work::Unit::cast:
     case Work::Unit::none:

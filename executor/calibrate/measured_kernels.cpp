@@ -8,12 +8,14 @@
 #include <functional>
 #include <span>
 
+#include "executor/calibrate/cudnn_attention_torch.h"
 #include "executor/calibrate/one_op_torch.h"
 #include "executor/calibrate/stopwatch_torch.h"
 #include "executor/optimizers/optimizers.h"
 #include "executor/training/tensor_torch.h"
 #include "job/optimizers/optimizers.h"
 #include "program/optimizers/optimizers.h"
+#include "program/pytorch/kernels.h"
 
 namespace vramfit {
 
@@ -81,6 +83,9 @@ class Measuring {
     for (const Heads& heads : is_cuda() ? std::span<const Heads>(kCudaHeads) : kCpuHeads) {
       todo_.emplace_back([this, heads] { measure_attention(heads); });
     }
+    if (is_cuda() && eager::widest_cudnn_attention(in_.device) > 0) {
+      for (const Heads& heads : kCudaHeads) todo_.emplace_back([this, heads] { measure_cudnn_attention(heads); });
+    }
     plan_memory_bound();
     for (const std::int64_t bytes : kCollectives) plan_collectives(bytes);
     if (is_cuda()) plan_collectives(kLargeCollective);
@@ -142,18 +147,36 @@ class Measuring {
     return in_.device.compute_capability >= 80 ? Dtype::bf16 : Dtype::f16;
   }
 
-  void measure_attention(const Heads& heads) {
+  static OpSizes attention_sizes(const Heads& heads) {
     const std::int64_t width = heads.count * heads.dim;
-    measure(fmt::format("attention, heads of {}", heads.dim),
-            {.kind = OpKind::attention,
-             .attributes = {.heads = heads.count, .kv_heads = heads.count, .head_dim = heads.dim},
-             .shape = {1, heads.sequence},
-             .inputs = {width, width, width},
-             .outputs = {width},
-             .statistics = Value{.name = "lse",
-                                 .shape = {Dim{heads.count, true, false}, Dim{1, false, true}},
-                                 .type = ValueType::fp32}},
-            usual_dtype());
+    return {.kind = OpKind::attention,
+            .attributes = {.heads = heads.count, .kv_heads = heads.count, .head_dim = heads.dim},
+            .shape = {1, heads.sequence},
+            .inputs = {width, width, width},
+            .outputs = {width},
+            .statistics = Value{
+                .name = "lse", .shape = {Dim{heads.count, true, false}, Dim{1, false, true}}, .type = ValueType::fp32}};
+  }
+
+  void measure_attention(const Heads& heads) {
+    measure(fmt::format("attention, heads of {}", heads.dim), attention_sizes(heads), usual_dtype());
+  }
+
+  /// The same work as the engine's attention.
+  void measure_cudnn_attention(const Heads& heads) {
+    const OpWork work = OneOp(attention_sizes(heads), precision_of(usual_dtype()), in_.device, in_.place).work();
+    const auto add = [&](const char* way, Work::Unit unit, Work like, double seconds) {
+      like.unit = unit;
+      found_.kernels.push_back({fmt::format("cuDNN's attention, heads of {}{}", heads.dim, way), {like}, seconds});
+    };
+    try {
+      CudnnAttention attention({heads.sequence, heads.count, heads.dim}, usual_dtype(), in_.place);
+      const double forward = watch_.seconds_of([&] { attention.forward(); }, share_ / 3);
+      const double backward = watch_.seconds_of([&] { attention.backward(); }, 2 * share_ / 3);
+      add("", Work::Unit::cudnn_attention, work.forward.front(), forward);
+      add(", backward", Work::Unit::cudnn_attention_backward, work.backward.front(), backward);
+    } catch (const c10::Error&) {  // a PyTorch without it; the known figures stay
+    }
   }
 
   void measure_norm(const Product& rows) {

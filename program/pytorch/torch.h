@@ -344,8 +344,8 @@ class Torch final : public Backend {
   Tensor product(const Accesses& factors, const WorkShape& shape, Dtype dtype, bool has_bias);
   void ensure_workspace();
   void ensure_lt_workspace();
-  void run_attention(const std::string& name, const AttentionShape& shape, Dtype dtype, const Accesses& accesses,
-                     double products);
+  void run_attention(AttentionKernel kernel, const std::string& name, const AttentionShape& shape, Dtype dtype,
+                     const Accesses& accesses, double products);
   std::vector<Tensor> attention_forward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,
                                         Accesses inputs);
   std::vector<Tensor> attention_backward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,

@@ -19,6 +19,8 @@ Efficiency other_than(Efficiency known) {
   known.product_share_fp32 = 0.37;
   known.attention = {.share_64 = 0.21, .share_128 = 0.34, .half_length = 77};
   known.attention_backward = {.share_64 = 0.17, .share_128 = 0.29, .half_length = 410};
+  known.cudnn_attention = {.share_64 = 0.41, .share_128 = 0.58, .half_length = 350};
+  known.cudnn_attention_backward = {.share_64 = 0.33, .share_128 = 0.47, .half_length = 900};
   known.memory_share = 0.55;
   known.launch_seconds = 3e-6;
   known.host_link_share = 0.44;
@@ -45,7 +47,9 @@ class Machine {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
       for (const double size : {1024.0, 2048.0, 4096.0}) add(found, "products", product(dtype, size));
     }
-    for (const auto unit : {Work::Unit::attention, Work::Unit::attention_backward}) {
+    using Unit = Work::Unit;
+    for (const auto unit :
+         {Unit::attention, Unit::attention_backward, Unit::cudnn_attention, Unit::cudnn_attention_backward}) {
       for (const std::int64_t head : {64, 128}) {
         for (const std::int64_t length : {512, 2048, 8192}) add(found, "attention", attention(unit, length, head));
       }
@@ -129,6 +133,9 @@ TEST_CASE("measurements of a machine give the figures that it has") {
   CHECK(found.attention.share_128 == about(truth.attention.share_128));
   CHECK(found.attention_backward.share_64 == about(truth.attention_backward.share_64));
   CHECK(found.attention_backward.half_length == doctest::Approx(truth.attention_backward.half_length).epsilon(0.05));
+  CHECK(found.cudnn_attention.share_64 == about(truth.cudnn_attention.share_64));
+  CHECK(found.cudnn_attention.share_128 == about(truth.cudnn_attention.share_128));
+  CHECK(found.cudnn_attention_backward.share_128 == about(truth.cudnn_attention_backward.share_128));
   CHECK(found.memory_share == about(truth.memory_share));
   CHECK(found.host_link_share == about(truth.host_link_share));
   CHECK(found.host_memory_bandwidth == about(truth.host_memory_bandwidth));

@@ -77,6 +77,16 @@ TEST_CASE("attention reaches its share only over long sequences, and another one
   CHECK(card.seconds(attention(WorkUnit::attention_backward, 300, 96)) == 240);  // 60 / (2 x 0.25 x 1/2)
 }
 
+TEST_CASE("cuDNN's attention has shares of its own") {
+  OneCard card;
+  card.efficiency.cudnn_attention = {.share_64 = 0.25, .share_128 = 0.75, .half_length = 100};
+  card.efficiency.cudnn_attention_backward = {.share_64 = 0.125, .share_128 = 0.125, .half_length = 300};
+  CHECK(card.seconds(attention(WorkUnit::cudnn_attention, 100, 64)) == 240);  // 60 / (2 x 0.25 x 100 / 200)
+  CHECK(card.seconds(attention(WorkUnit::cudnn_attention, 300, 128)) == doctest::Approx(60 / (2 * 0.75 * 0.75)));
+  CHECK(card.seconds(attention(WorkUnit::cudnn_attention_backward, 300, 64)) == 480);
+  CHECK(card.seconds(attention(WorkUnit::attention, 300, 64)) == 60);  // the unit card's half
+}
+
 TEST_CASE("passes over memory take a start each, and casts have a share of their own") {
   OneCard card;
   card.efficiency.memory_share = 0.5;
