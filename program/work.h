@@ -17,8 +17,8 @@ struct WorkShape {
 /// One kernel, or several alike that follow each other.
 struct Work {
   /// What its FLOPs run on: matrix units, as products or as fused attention, PyTorch's own or cuDNN's. None: bound by
-  /// memory or by launches. Cast: likewise, conversions of a product's factors to FP8. Host link: a copy whose bytes go
-  /// between the card and its host.
+  /// memory or by launches. Cast: likewise, conversions of a product's factors to FP8; eager cast: those by PyTorch's
+  /// own calls. Host link: a copy whose bytes go between the card and its host.
   enum class Unit : std::uint8_t {
     none,
     product,
@@ -27,6 +27,7 @@ struct Work {
     cudnn_attention,
     cudnn_attention_backward,
     cast,
+    eager_cast,
     host_link
   } unit = Unit::none;
   Dtype dtype = Dtype::f32;   // of the factors

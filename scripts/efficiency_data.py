@@ -8,7 +8,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CARDS = {card["name"]: card for card in json.loads((ROOT / "configs/gpus.json").read_text())["cards"]}
 PUBLISHED = json.loads((ROOT / "configs/published/kernels.json").read_text())
 # The card of configs/published/h200.json, and what its measurements are called among others.
-OWN_KINDS = ("attention",)
+OWN_KINDS = ("attention", "eager_cast")
 OWN_CARD, OWN_SOURCE = "H200-141GB", "one H200 (configs/published/h200.json)"
 
 

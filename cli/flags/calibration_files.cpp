@@ -46,6 +46,29 @@ void check_card(const std::string& text, const std::string& file, const Cluster&
                                printable(card), cluster.card.name));
 }
 
+using NamedRun = std::pair<std::string, RunRecord>;
+
+/// Steps of a card alone and of several have shares of their own. Where the runs are of the other kind than is asked
+/// about, its share is the known one as far off as those of the runs.
+Efficiency efficiency_by_runs(const std::vector<NamedRun>& runs, const Cluster& cluster, const ModelSpec& spec,
+                              Efficiency efficiency) {
+  std::vector<double> own, of_known;
+  for (const auto& [file, run] : runs) {
+    const StepShare kind = step_share_on(run.cluster);
+    const double share = step_share_of_run(run, model_of(run, spec, file), cluster, efficiency, file);
+    of_known.push_back(share / (efficiency.*kind.value));
+    if (kind.name == step_share_on(cluster).name) own.push_back(share);
+  }
+  const StepShare asked = step_share_on(cluster);
+  const std::size_t used = own.empty() ? of_known.size() : own.size();
+  std::string origin = fmt::format("measured: {} recorded run{}", used, used == 1 ? "" : "s");
+  if (own.empty()) origin = fmt::format("assumed as far from the known one as {} on another number of GPUs", origin);
+  double& share = efficiency.*asked.value;
+  share = own.empty() ? std::min(share * median(std::move(of_known)), most_share(cluster)) : median(std::move(own));
+  set_figure(efficiency, {.name = std::string(asked.name), .value = share, .origin = origin});
+  return efficiency;
+}
+
 }  // namespace
 
 void add_calibration_flag(CLI::App& command, std::vector<std::string>& files) {
@@ -62,7 +85,7 @@ void add_calibration_flag(CLI::App& command, std::vector<std::string>& files) {
 
 Efficiency efficiency_by(const std::vector<std::string>& files, const Cluster& cluster, const ModelSpec& spec) {
   Efficiency efficiency = efficiency_of(cluster);
-  std::vector<std::pair<std::string, RunRecord>> runs;
+  std::vector<NamedRun> runs;
   for (const std::string& file : files) {
     const std::string text = read_file(file);
     if (is_run(text, file)) {
@@ -72,16 +95,7 @@ Efficiency efficiency_by(const std::vector<std::string>& files, const Cluster& c
       efficiency = calibrated_efficiency(cluster, efficiency, text, file);
     }
   }
-  std::vector<double> shares;
-  shares.reserve(runs.size());
-  for (const auto& [file, run] : runs) {
-    shares.push_back(step_share_of_run(run, model_of(run, spec, file), cluster, efficiency, file));
-  }
-  if (shares.empty()) return efficiency;
-  const std::string origin = fmt::format("measured: {} recorded run{}", shares.size(), shares.size() == 1 ? "" : "s");
-  efficiency.step_share = median(std::move(shares));
-  set_figure(efficiency, {.name = "step_share", .value = efficiency.step_share, .origin = origin});
-  return efficiency;
+  return runs.empty() ? efficiency : efficiency_by_runs(runs, cluster, spec, efficiency);
 }
 
 }  // namespace vramfit

@@ -137,8 +137,9 @@ class Tuning {
 
   CalibratedFigure step_share() const {
     const std::size_t runs = shares_.size();
-    return {.key = "step_share",
-            .known = efficiency_of(request_.cluster).step_share,
+    const StepShare kind = step_share_on(request_.cluster);
+    return {.key = std::string(kind.name),
+            .known = efficiency_of(request_.cluster).*kind.value,
             .measured = median(shares_),
             .origin = fmt::format("measured: {} plan{} of {} steps each (vramfit run --tune)", runs,
                                   runs == 1 ? "" : "s", kTuneSteps)};
@@ -148,7 +149,7 @@ class Tuning {
   std::unique_ptr<PrivateFolder> folder_;
   PlanRequest request_;
   std::optional<Tried> fastest_;
-  std::vector<double> shares_;  // step_share of each trial
+  std::vector<double> shares_;  // step_share of each trial, or that of a card alone
 };
 
 }  // namespace

@@ -53,6 +53,8 @@ class Fit {
     fit_products();
     fit_attention();
     fit_share("memory_share", own_.memory_share, [](const Work& work) { return work.unit == WorkUnit::none; });
+    fit_share("eager_cast_share", own_.eager_cast_share,
+              [](const Work& work) { return work.unit == WorkUnit::eager_cast; });
     fit_copies();
     fit_collectives();
     add_groups();
@@ -77,7 +79,7 @@ class Fit {
 
   /// Alone, and so without step_share. Calls follow each other: the slower one of GPU and host sets the pace.
   double predicted(const MeasuredKernel& kernel, Efficiency efficiency) const {
-    efficiency.step_share = 1;
+    efficiency.step_share = efficiency.step_share_alone = 1;
     const WorkTimer timer(cluster_, efficiency);
     vramfit::Kernels sum;
     for (const Work& work : kernel.work) sum.then(timer.kernels_of(work));
@@ -191,6 +193,7 @@ class Fit {
     if (!measured_.updates_on_host.empty()) {
       set("host_memory_bandwidth", median_bandwidth(measured_.updates_on_host), own_.host_memory_bandwidth,
           "AdamW updates by the CPU");
+      set("host_memory_range", 1, own_.host_memory_range, "on this machine");
     }
   }
 
@@ -248,11 +251,12 @@ class Fit {
     if (cluster_.is_cpu()) {
       list.emplace_back("copies over PCIe and updates in host memory: CPU ranks have none");
     } else {
-      list.emplace_back("FP8 products and casts");
+      list.emplace_back("FP8 products");
       if (!has(WorkUnit::cudnn_attention) && eager::widest_cudnn_attention(cluster_.card.device) > 0) {
         list.emplace_back("cuDNN's attention, which PyTorch prefers on this card: PyTorch refused it here");
       }
-      list.emplace_back("how much slower kernels are in a step than alone (step_share): a run.json tells");
+      list.emplace_back(
+          "how much slower kernels are in a step than alone (step_share, step_share_alone): a run.json tells");
     }
     list.emplace_back("the network between nodes: one machine is measured");
   }

@@ -62,9 +62,11 @@ constexpr std::array kRows{
          [](Efficiency& e) -> double& { return e.cudnn_attention_backward.half_length; }),
     share("memory_share", [](Efficiency& e) -> double& { return e.memory_share; }),
     share("cast_share", [](Efficiency& e) -> double& { return e.cast_share; }),
+    share("eager_cast_share", [](Efficiency& e) -> double& { return e.eager_cast_share; }),
     seconds("memory_start_seconds", [](Efficiency& e) -> double& { return e.memory_start_seconds; }),
     share("host_link_share", [](Efficiency& e) -> double& { return e.host_link_share; }),
     bandwidth("host_memory_bandwidth", [](Efficiency& e) -> double& { return e.host_memory_bandwidth; }),
+    size("host_memory_range", [](Efficiency& e) -> double& { return e.host_memory_range; }),
     share("link_share", [](Efficiency& e) -> double& { return e.link_share; }),
     share("link_share_all_reduce", [](Efficiency& e) -> double& { return e.link_share_all_reduce; }),
     share("network_share", [](Efficiency& e) -> double& { return e.network_share; }),
@@ -72,6 +74,7 @@ constexpr std::array kRows{
     seconds("collective_step_seconds", [](Efficiency& e) -> double& { return e.collective_step_seconds; }),
     seconds("network_step_seconds", [](Efficiency& e) -> double& { return e.network_step_seconds; }),
     share("step_share", [](Efficiency& e) -> double& { return e.step_share; }),
+    share("step_share_alone", [](Efficiency& e) -> double& { return e.step_share_alone; }),
     share("step_least", [](Efficiency& e) -> double& { return e.step_least; }),
     share("step_most", [](Efficiency& e) -> double& { return e.step_most; }),
     seconds("launch_seconds", [](Efficiency& e) -> double& { return e.launch_seconds; }),
@@ -106,6 +109,19 @@ void read(const JsonValue& figures, const std::string& where, Efficiency& effici
   }
 }
 
+/// Gives a figure that a calibration leaves out the value that follows from another one in it.
+void follow(Efficiency& efficiency, const std::vector<bool>& is_set, std::string_view from, std::string_view key,
+            const std::function<double(double)>& value) {
+  const auto index = [](std::string_view name) {
+    return static_cast<std::size_t>(std::ranges::find(kRows, name, &Row::key) - kRows.begin());
+  };
+  if (!is_set[index(from)] || is_set[index(key)]) return;
+  const Figure known = *std::ranges::find(efficiency.figures, from, &Figure::name);
+  double& figure = kRows.at(index(key)).of(efficiency);
+  figure = value(known.value);
+  set_figure(efficiency, {.name = std::string(key), .value = figure, .origin = known.origin});
+}
+
 /// The file for a card: its own, or the one of the highest compute capability that it reaches.
 std::string file_of(const Card& card) {
   if (card.device.kind == DeviceKind::cpu) return "cpu";
@@ -118,6 +134,11 @@ std::string file_of(const Card& card) {
 }
 
 }  // namespace
+
+StepShare step_share_on(const Cluster& cluster) {
+  if (cluster.cards() > 1 || cluster.is_cpu()) return {"step_share", &Efficiency::step_share};
+  return {"step_share_alone", &Efficiency::step_share_alone};
+}
 
 void set_figure(Efficiency& efficiency, Figure figure) {
   const auto known = std::ranges::find(efficiency.figures, figure.name, &Figure::name);
@@ -168,6 +189,8 @@ Efficiency calibrated_efficiency(const Cluster& cluster, Efficiency efficiency, 
   const JsonValue document = parse_json(text, file);
   std::vector<bool> is_set(kRows.size());
   read(json_member(document, "figures", file), file, efficiency, is_set, most_share(cluster));
+  follow(efficiency, is_set, "step_share", "step_share_alone", [](double share) { return share; });
+  follow(efficiency, is_set, "host_memory_bandwidth", "host_memory_range", [](double) { return 1.0; });
   return efficiency;
 }
 

@@ -39,16 +39,19 @@ struct Efficiency {
 
   // Kernels bound by memory: shares of the card's bandwidth.
   double memory_share = 1, cast_share = 1;
+  double eager_cast_share = 1;       // of casts to FP8 by PyTorch's own calls
   double memory_start_seconds = 0;   // of each launch
   double host_link_share = 1;        // of PCIe's bandwidth
   double host_memory_bandwidth = 1;  // bytes a second that the CPU reaches for each card in updates in host memory
+  double host_memory_range = 1;      // the bandwidth is at least the above divided by this, and at most times this
 
   // Collectives: shares of the links between cards of a node, and of a node's network adapters.
   double link_share = 1, link_share_all_reduce = 1, network_share = 1;
   double collective_base_seconds = 0;                            // of each collective, whatever its size
   double collective_step_seconds = 0, network_step_seconds = 0;  // of a ring's step within a node, and between nodes
 
-  double step_share = 1;  // of the speed that kernels have alone, in a step of training
+  // Of the speed that kernels have alone, in a step of training: beside other cards, and on a card without any.
+  double step_share = 1, step_share_alone = 1;
   /// Eight of ten published steps took between these multiples of their predicted times.
   double step_least = 1, step_most = 1;
 
@@ -57,6 +60,13 @@ struct Efficiency {
 
   std::vector<Figure> figures;  // where the above are from
 };
+
+/// Which of the two shares counts on a cluster.
+struct StepShare {
+  std::string_view name;
+  double Efficiency::*value;
+};
+StepShare step_share_on(const Cluster& cluster);
 
 /// Replaces the figure of that name, or adds it.
 void set_figure(Efficiency& efficiency, Figure figure);
@@ -76,7 +86,9 @@ Efficiency read_efficiency(const std::vector<EfficiencyFile>& files, const std::
 /// Those compiled in: of the card, or else of its compute capability. Stays where it is.
 const Efficiency& efficiency_of(const Cluster& cluster);
 
-/// `efficiency`, but for what the text of a file says (--calibration). Throws InputError "FILE: ...".
+/// `efficiency`, but for what the text of a file says (--calibration): a step_share without one of a card alone is
+/// both, and host memory whose bandwidth it gives is that of this machine, without a range. Throws InputError "FILE:
+/// ...".
 Efficiency calibrated_efficiency(const Cluster& cluster, Efficiency efficiency, std::string_view text,
                                  const std::string& file);
 

@@ -80,7 +80,7 @@ double Rates::seconds(const Work& work) const {
   if (work.unit == Work::Unit::host_link) {
     return work.bytes / (cluster_.card.pcie_bandwidth * efficiency_.host_link_share);
   }
-  return seconds_alone(work) / efficiency_.step_share;
+  return seconds_alone(work) / (efficiency_.*step_share_on(cluster_).value);
 }
 
 double Rates::seconds_alone(const Work& work) const {
@@ -95,12 +95,18 @@ double Rates::seconds_alone(const Work& work) const {
       return attention_seconds(work, efficiency_.cudnn_attention);
     case Work::Unit::cudnn_attention_backward:
       return attention_seconds(work, efficiency_.cudnn_attention_backward);
-    case Work::Unit::host_link:
     case Work::Unit::cast:
+      return pass_seconds(work, efficiency_.cast_share);
+    case Work::Unit::eager_cast:
+      return pass_seconds(work, efficiency_.eager_cast_share);
+    case Work::Unit::host_link:
     case Work::Unit::none:
       break;
   }
-  const double share = work.unit == Work::Unit::cast ? efficiency_.cast_share : efficiency_.memory_share;
+  return pass_seconds(work, efficiency_.memory_share);
+}
+
+double Rates::pass_seconds(const Work& work, double share) const {
   return static_cast<double>(work.launches) * efficiency_.memory_start_seconds + memory_seconds(work, share);
 }
 

@@ -27,6 +27,7 @@ class Rates {
   double product_share(Dtype dtype) const;
   double wave_share(const WorkShape& shape) const;
   double memory_seconds(const Work& work, double share) const;
+  double pass_seconds(const Work& work, double share) const;
 
   const Cluster& cluster_;
   const Efficiency& efficiency_;

@@ -67,10 +67,11 @@ double step_share_of_run(const RunRecord& run, const ModelSpec& spec, const Clus
   const Bytes outside = outside_allocator(graph, run.job, ran);
   Efficiency tried = efficiency;
   double low = std::log(1e-4), high = std::log(most_share(cluster));
+  double& share = tried.*step_share_on(ran).value;
   constexpr int kHalvings = 50;  // until the ends are neighbours
   for (int i = 0; i < kHalvings; ++i) {
     const double middle = (low + high) / 2;
-    tried.step_share = std::exp(middle);
+    share = std::exp(middle);
     (seconds_of(program, ran, tried, outside).step_seconds > measured ? low : high) = middle;
   }
   return std::min(std::exp(high), most_share(cluster));

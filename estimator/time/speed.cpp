@@ -25,9 +25,10 @@ double seconds_without_copies(const program::Program& program, Cluster cluster, 
   return seconds_of(program, cluster, efficiency, outside).step_seconds;
 }
 
-double seconds_without_host(const program::Program& program, const Cluster& cluster, Efficiency efficiency,
-                            Bytes outside) {
-  efficiency.host_memory_bandwidth = std::numeric_limits<double>::infinity();
+/// With host memory so many times as fast.
+double seconds_with_host(const program::Program& program, const Cluster& cluster, Efficiency efficiency, Bytes outside,
+                         double times_as_fast) {
+  efficiency.host_memory_bandwidth *= times_as_fast;
   return seconds_of(program, cluster, efficiency, outside).step_seconds;
 }
 
@@ -52,7 +53,14 @@ Speed speed_of(const program::Program& program, const Graph& graph, const Job& j
   speed.exposed_communication_seconds = seconds - seconds_without_collectives(program, cluster, efficiency, outside);
   if (!job.offload.empty()) {
     speed.exposed_copy_seconds = seconds - seconds_without_copies(program, cluster, efficiency, outside);
-    speed.exposed_host_seconds = seconds - seconds_without_host(program, cluster, efficiency, outside);
+    const auto with_host = [&](double times_as_fast) {
+      return seconds_with_host(program, cluster, efficiency, outside, times_as_fast);
+    };
+    speed.exposed_host_seconds = seconds - with_host(std::numeric_limits<double>::infinity());
+    if (speed.exposed_host_seconds > 0) {
+      speed.least_step_seconds = with_host(efficiency.host_memory_range) * efficiency.step_least;
+      speed.most_step_seconds = with_host(1 / efficiency.host_memory_range) * efficiency.step_most;
+    }
   }
   speed.tokens_per_second = static_cast<double>(tokens_of_step(job)) / seconds;
   speed.tokens_per_second_per_card = speed.tokens_per_second / static_cast<double>(cluster.cards());

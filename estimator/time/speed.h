@@ -12,7 +12,8 @@ namespace vramfit {
 struct Speed {
   StepTime time;
   /// Of ten steps that others published, eight took between these: the predicted time by what measured ones were of
-  /// their predictions (step_least and step_most of configs/efficiency/).
+  /// their predictions (step_least and step_most of configs/efficiency/). What the CPU computes for the card widens it
+  /// by how far the bandwidth of host memory may be off (host_memory_range).
   double least_step_seconds = 0, most_step_seconds = 0;
   double exposed_communication_seconds = 0;  // by which a step would be shorter if collectives took no time
   // Likewise if copies between the card and its host took none, and if what the CPU computes for it didn't (--offload).

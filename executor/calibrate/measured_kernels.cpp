@@ -1,5 +1,7 @@
 #include "executor/calibrate/measured_kernels_torch.h"
 
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/mul.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -98,6 +100,7 @@ class Measuring {
     todo_.emplace_back([this, rows] { measure_add(rows); });
     todo_.emplace_back([this] { measure_update(); });
     if (!is_cuda()) return;
+    todo_.emplace_back([this, rows] { measure_fp8_cast(rows); });
     for (const std::int64_t bytes : kCopies) todo_.emplace_back([this, bytes] { measure_copies(bytes); });
     todo_.emplace_back([this] { measure_host_update(); });
   }
@@ -211,8 +214,28 @@ class Measuring {
         {.group = "sums", .work = op.work().forward, .seconds = watch_.seconds_of([&] { op.forward(); }, share_)});
   }
 
-  at::Tensor flat(std::int64_t elements, at::Device place) const {
-    return allocate_tensor({elements}, Dtype::f32, {place, Category::temporaries, "calibration"}).zero_();
+  /// By PyTorch's calls: to fp32, scaled, clamped, to FP8.
+  void measure_fp8_cast(const Product& rows) {
+    constexpr double kBytes = (2 + 4) + (4 + 4) + (4 + 4) + (4 + 1), kLargest = 448;
+    const std::int64_t elements = rows.tokens * rows.inputs;
+    const at::Tensor numbers = flat(elements, in_.place, Dtype::bf16), scale = flat(1, in_.place);
+    at::Tensor wide = flat(elements, in_.place), scaled = flat(elements, in_.place),
+               clamped = flat(elements, in_.place);
+    at::Tensor narrow = flat(elements, in_.place, Dtype::f8_e4m3);
+    const auto cast = [&] {
+      wide.copy_(numbers);
+      at::mul_out(scaled, wide, scale);
+      at::clamp_out(clamped, scaled, -kLargest, kLargest);
+      narrow.copy_(clamped);
+    };
+    found_.kernels.push_back(
+        {.group = "casts to FP8",
+         .work = {{.unit = Work::Unit::eager_cast, .launches = 4, .bytes = static_cast<double>(elements) * kBytes}},
+         .seconds = watch_.seconds_of(cast, share_)});
+  }
+
+  at::Tensor flat(std::int64_t elements, at::Device place, Dtype dtype = Dtype::f32) const {
+    return allocate_tensor({elements}, dtype, {place, Category::temporaries, "calibration"}).zero_();
   }
 
   /// Seconds of an AdamW update of fp32 numbers.

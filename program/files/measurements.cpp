@@ -17,7 +17,7 @@ constexpr std::int64_t kMostWhole = std::numeric_limits<std::int64_t>::max();
 constexpr double kMostSeconds = 1e6;
 
 using WorkUnit = Work::Unit;
-constexpr std::array<std::pair<WorkUnit, std::string_view>, 8> kUnits{
+constexpr std::array<std::pair<WorkUnit, std::string_view>, 9> kUnits{
     {{WorkUnit::none, "none"},
      {WorkUnit::product, "product"},
      {WorkUnit::attention, "attention"},
@@ -25,6 +25,7 @@ constexpr std::array<std::pair<WorkUnit, std::string_view>, 8> kUnits{
      {WorkUnit::cudnn_attention, "cudnn_attention"},
      {WorkUnit::cudnn_attention_backward, "cudnn_attention_backward"},
      {WorkUnit::cast, "cast"},
+     {WorkUnit::eager_cast, "eager_cast"},
      {WorkUnit::host_link, "host_link"}}};
 constexpr std::array kCollectives{program::Collective::all_gather, program::Collective::reduce_scatter,
                                   program::Collective::all_reduce};

@@ -131,14 +131,21 @@ Rule rule_of_fp8_linear(const OpContext& context, const Needs& needs) {
   return rule;
 }
 
-// One pass finds the largest number; the second reads again and writes one byte per element.
-Fp8Casts fp8_casts(const OpContext& context) {
-  if (!multiplies_in_fp8(context)) return {};
-  constexpr std::int64_t kLaunches = 2 * 6;  // of each factor: amax, three for the scale, its inverse, cast
-  const auto [tokens, inputs, outputs] = sizes_of(context);
+/// CUDA: a reduction finds the largest number, four calls on one number make the scale and its inverse, and one kernel
+/// reads, scales and rounds. Its output's order is that of its threads (TensorIterator), so that a transposed factor's
+/// numbers are read one by one, each from another sector of 32 bytes.
+std::vector<Work> work_of_fp8_cast(const OpContext& context, const Fp8Factor& factor) {
+  constexpr double kSector = 32;
+  constexpr std::int64_t kScaleLaunches = 5;
   const auto width = static_cast<double>(dtype_bytes(context.compute()).n);
-  const double elements = static_cast<double>(tokens + outputs) * static_cast<double>(inputs);
-  return {.bytes = elements * (2 * width + 1), .launches = kLaunches};
+  if (!is_cuda(context)) {  // a pass for the largest number, and one that rounds
+    return {{.unit = Work::Unit::cast, .launches = kScaleLaunches + 1, .bytes = factor.elements * (2 * width + 1)}};
+  }
+  std::vector<Work> work;
+  if (!factor.has_scale) work.push_back({.launches = kScaleLaunches, .bytes = factor.elements * width});
+  const double read = factor.is_transposed ? kSector : width;
+  work.push_back({.unit = Work::Unit::eager_cast, .bytes = factor.elements * (read + 1)});
+  return work;
 }
 
 bool uses_cublaslt(const Graph& graph, const Precision& precision, const BatchShape& shape) {

@@ -29,12 +29,14 @@ inline bool multiplies_in_fp8(const OpContext& context) {
 /// The rule of a linear for which the above holds.
 Rule rule_of_fp8_linear(const OpContext& context, const Needs& needs);
 
-/// Bytes read and written, and kernels launched, to cast the operands of one forward.
-struct Fp8Casts {
-  double bytes = 0;
-  std::int64_t launches = 0;
+/// A factor of a product in FP8, which is cast before.
+struct Fp8Factor {
+  double elements = 0;
+  bool is_transposed = false;  // while it is cast
+  bool has_scale = false;      // from its cast for another product
 };
-Fp8Casts fp8_casts(const OpContext& context);
+/// What casting it does, on the card or the CPU.
+std::vector<Work> work_of_fp8_cast(const OpContext& context, const Fp8Factor& factor);
 
 /// Whether CUDA computes any product with cublasLt, which has its own workspace: those with a bias or FP8 operands.
 bool uses_cublaslt(const Graph& graph, const Precision& precision, const BatchShape& shape);

@@ -46,27 +46,40 @@ Rule rule_of_linear(const OpContext& context, const Needs& needs) {
   return rule;
 }
 
+/// Of a product in FP8: whether its factors are transposed for it, and whether the left one's scale is known.
+struct Fp8Orders {
+  bool transposes_left = false, transposes_right = false, has_left_scale = false;
+};
+
 /// A product in forward, and in backward one for each of the gradients of input and weight that is needed. Each reads
-/// two of input, weight and output and writes the third. FP8 operands are cast before.
+/// two of input, weight and output and writes the third. FP8 operands are cast before; the output's gradient has one
+/// scale in both products.
 OpWork work_of_linear(const OpContext& context, const Needs& needs) {
-  const bool is_fp8 = is_cuda(context) && multiplies_in_fp8(context);
+  const bool is_fp8 = multiplies_in_fp8(context);
   const std::int64_t tokens = context.tokens();
   const std::int64_t inputs = context.input_elements(0) / tokens, outputs = context.output_elements(0) / tokens;
   OpWork work;
-  const auto add = [&](std::vector<Work>& list, WorkShape shape) {
-    const Fp8Casts casts = fp8_casts(context);
-    if (casts.launches > 0) {
-      list.push_back({.unit = Work::Unit::cast, .launches = casts.launches, .bytes = casts.bytes});
+  const auto cast = [&](std::vector<Work>& list, const Fp8Factor& factor) {
+    for (const Work& one : work_of_fp8_cast(context, factor)) list.push_back(one);
+  };
+  const auto add = [&](std::vector<Work>& list, const WorkShape& shape, const Fp8Orders& orders) {
+    if (is_fp8) {
+      const auto inner = static_cast<double>(shape.inner);
+      cast(list, {static_cast<double>(shape.rows) * inner, orders.transposes_left, orders.has_left_scale});
+      cast(list, {static_cast<double>(shape.columns) * inner, orders.transposes_right});
     }
     list.push_back({.unit = Work::Unit::product,
-                    .dtype = is_fp8 ? Dtype::f8_e4m3 : context.compute(),
+                    .dtype = is_fp8 && is_cuda(context) ? Dtype::f8_e4m3 : context.compute(),
                     .flops = forward_flops(context.graph, context.op, context.shape),
                     .bytes = bytes_of(context),
                     .shape = shape});
   };
-  add(work.forward, {tokens, outputs, inputs});
-  if (wants_input(needs, 0)) add(work.backward, {tokens, inputs, outputs});
-  if (wants_parameter(needs, 0)) add(work.backward, {outputs, inputs, tokens});
+  const bool wants_x = wants_input(needs, 0);
+  add(work.forward, {tokens, outputs, inputs}, {});
+  if (wants_x) add(work.backward, {tokens, inputs, outputs}, {.transposes_right = true});
+  if (wants_parameter(needs, 0)) {
+    add(work.backward, {outputs, inputs, tokens}, {true, true, /*has_left_scale=*/wants_x});
+  }
   return work;
 }
 

@@ -20,9 +20,9 @@ constexpr std::int64_t kMultiple = 16;  // of which _scaled_mm wants all dimensi
 
 /// Of each element of a factor in 16 bits, read and written by torchao's calls (pytorch/ao@36027d82, torchao/float8/
 /// float8_utils.py and float8_training_tensor.py): abs, max; to fp32, times the scale, clamp, to FP8.
-constexpr double kEagerBytes = (2 + 2) + 2 + (2 + 4) + (4 + 4) + (4 + 4) + (4 + 1);
-/// Beside these, the scale takes as many of one number each: to fp64, clamp, divide, to fp32.
-constexpr std::int64_t kEagerCalls = 6 + 4;
+constexpr double kEagerMaximumBytes = (2 + 2) + 2, kEagerCastBytes = (2 + 4) + (4 + 4) + (4 + 4) + (4 + 1);
+/// Beside the first two, the scale takes as many of one number each: to fp64, clamp, divide, to fp32.
+constexpr std::int64_t kEagerMaximumCalls = 2 + 4, kEagerCastCalls = 4;
 /// Compiled, as torchao reckons (testing/training/roofline_utils.py): a pass for the largest number, one that casts,
 /// and a further byte where that writes the factor in a second layout.
 constexpr double kMaximumBytes = 2, kCastBytes = 2 + 1, kLayoutBytes = 1;
@@ -85,13 +85,18 @@ class Fp8Products {
     multiply.dtype = Dtype::f8_e4m3;
     multiply.bytes = product.left_elements() + product.right_elements() +
                      2 * static_cast<double>(work.shape.rows) * static_cast<double>(work.shape.columns);
-    run.work = {static_cast<std::uint32_t>(program_.main.work.size()), 2};
-    program_.main.work.push_back(casting_.is_compiled ? compiled_casts(product) : eager_casts(product));
-    program_.main.work.push_back(multiply);
-  }
-
-  static Work eager_casts(const Product& product) {
-    return {.launches = 2 * kEagerCalls, .bytes = (product.left_elements() + product.right_elements()) * kEagerBytes};
+    std::vector<Work>& all = program_.main.work;
+    const std::size_t first = all.size();
+    if (casting_.is_compiled) {
+      all.push_back(compiled_casts(product));
+    } else {
+      const double elements = product.left_elements() + product.right_elements();
+      all.push_back({.launches = 2 * kEagerMaximumCalls, .bytes = elements * kEagerMaximumBytes});
+      all.push_back(
+          {.unit = Work::Unit::eager_cast, .launches = 2 * kEagerCastCalls, .bytes = elements * kEagerCastBytes});
+    }
+    all.push_back(multiply);
+    run.work = {static_cast<std::uint32_t>(first), static_cast<std::uint32_t>(all.size() - first)};
   }
 
   /// Equal casts are made once: of the input of several linears, and of the output's gradient for both its products.

@@ -60,6 +60,26 @@ TEST_CASE("a linear is one product, and in backward one for each gradient that i
 }
 
 TEST_CASE(
+    "casts to FP8 read a transposed factor by sectors, and the output's gradient has one scale for both products") {
+  Found linear(OpKind::linear);
+  linear.precision = precision_named("fp8");
+  const Parameter& weight = linear.graph.parameters[static_cast<std::size_t>(linear.op->parameters.front().parameter)];
+  const double outputs = static_cast<double>(weight.shape[0]), inputs = static_cast<double>(weight.shape[1]);
+  const double tokens = 3 * 64, x = tokens * inputs, y = tokens * outputs, w = inputs * outputs;
+  const auto bytes = [](const std::vector<Work>& list, Work::Unit unit) {
+    double sum = 0;
+    for (const Work& work : list) sum += work.unit == unit ? work.bytes : 0;
+    return sum;
+  };
+  const OpWork both = linear.work(true, true);
+  CHECK(bytes(both.forward, Work::Unit::none) == 2 * (x + w));
+  CHECK(bytes(both.forward, Work::Unit::eager_cast) == 3 * (x + w));
+  CHECK(bytes(both.backward, Work::Unit::none) == 2 * (y + w + x));
+  CHECK(bytes(both.backward, Work::Unit::eager_cast) == 3 * y + 33 * (w + y + x));
+  CHECK(bytes(linear.work(false, true).backward, Work::Unit::none) == 2 * (y + x));
+}
+
+TEST_CASE(
     "fused attention is two products in forward and five in backward; composed of calls it also passes over scores") {
   const Found attention(OpKind::attention);
   const Attributes& a = attention.op->attributes;

@@ -22,6 +22,7 @@ Efficiency other_than(Efficiency known) {
   known.cudnn_attention = {.share_64 = 0.41, .share_128 = 0.58, .half_length = 350};
   known.cudnn_attention_backward = {.share_64 = 0.33, .share_128 = 0.47, .half_length = 900};
   known.memory_share = 0.55;
+  known.eager_cast_share = 0.45;
   known.launch_seconds = 3e-6;
   known.host_link_share = 0.44;
   known.host_memory_bandwidth = 23e9;
@@ -35,7 +36,7 @@ Efficiency other_than(Efficiency known) {
 class Machine {
  public:
   Machine(const Cluster& cluster, const Efficiency& efficiency) : cluster_(cluster), efficiency_(efficiency) {
-    efficiency_.step_share = 1;  // kernels alone
+    efficiency_.step_share = efficiency_.step_share_alone = 1;  // kernels alone
   }
 
   Measurements measured() const {
@@ -55,6 +56,7 @@ class Machine {
       }
     }
     add(found, "norms", {.bytes = 1e9});
+    add(found, "casts", {.unit = Unit::eager_cast, .bytes = 1e9});
     if (!cluster_.is_cpu()) add_copies(found);
     if (found.ranks > 1) add_collectives(found);
     return found;
@@ -137,6 +139,7 @@ TEST_CASE("measurements of a machine give the figures that it has") {
   CHECK(found.cudnn_attention.share_128 == about(truth.cudnn_attention.share_128));
   CHECK(found.cudnn_attention_backward.share_128 == about(truth.cudnn_attention_backward.share_128));
   CHECK(found.memory_share == about(truth.memory_share));
+  CHECK(found.eager_cast_share == about(truth.eager_cast_share));
   CHECK(found.host_link_share == about(truth.host_link_share));
   CHECK(found.host_memory_bandwidth == about(truth.host_memory_bandwidth));
   CHECK(found.link_share == about(truth.link_share));
@@ -173,6 +176,7 @@ TEST_CASE("the file that is written is read back as the same figures") {
   CHECK(read.attention_backward.half_length == calibration.efficiency.attention_backward.half_length);
   CHECK(read.link_share == calibration.efficiency.link_share);
   CHECK(read.step_share == known.step_share);
+  CHECK(read.host_memory_range == 1);
   for (const CalibratedFigure& figure : calibration.figures) CHECK(figure.origin.starts_with("measured: "));
 }
 

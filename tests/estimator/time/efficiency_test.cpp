@@ -78,6 +78,20 @@ TEST_CASE("a calibration replaces what it names, and the card keeps the rest") {
       "mine.json: product_share: is out of range", InputError);
 }
 
+TEST_CASE("in a calibration without them, a card alone is as others, and host memory has no range") {
+  const Cluster cluster = cluster_of("H100-80GB");
+  const Efficiency known = efficiency_of(cluster);
+  CHECK(known.host_memory_range > 1);
+  const auto with = [&](const std::string& text) {
+    return calibrated_efficiency(cluster, known, figures(text), "mine.json");
+  };
+  CHECK(with(R"("step_share": [0.5, "measured"])").step_share_alone == 0.5);
+  CHECK(with(R"("step_share": [0.5, "measured"], "step_share_alone": [0.75, "measured"])").step_share_alone == 0.75);
+  CHECK(with(R"("step_share_alone": [0.75, "measured"])").step_share == known.step_share);
+  CHECK(with(R"("host_memory_bandwidth": [1e11, "measured"])").host_memory_range == 1);
+  CHECK(with(R"("memory_share": [0.5, "measured"])").host_memory_range == known.host_memory_range);
+}
+
 TEST_CASE("shares of what a CPU is assumed to reach may be large, those of a card's peaks not") {
   const std::string text = figures(R"("product_share_fp32": [3.5, "measured"])");
   const Cluster cpu = parse_cluster("2xcpu-4GiB"), card = cluster_of("H100-80GB");

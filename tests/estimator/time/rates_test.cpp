@@ -77,6 +77,19 @@ TEST_CASE("attention reaches its share only over long sequences, and another one
   CHECK(card.seconds(attention(WorkUnit::attention_backward, 300, 96)) == 240);  // 60 / (2 x 0.25 x 1/2)
 }
 
+TEST_CASE("kernels in a step of a card alone have another share than beside others; CPU ranks don't") {
+  Efficiency efficiency = testing::unit_efficiency();
+  efficiency.step_share = 0.25;
+  efficiency.step_share_alone = 0.5;
+  Cluster cpu = testing::unit_cluster(1, 1);
+  cpu.card.device.kind = DeviceKind::cpu;
+  const Work pass{.bytes = 10};
+  CHECK(Rates(testing::unit_cluster(1, 1), efficiency).seconds(pass) == 20);
+  CHECK(Rates(testing::unit_cluster(1, 2), efficiency).seconds(pass) == 40);
+  CHECK(Rates(testing::unit_cluster(2, 1), efficiency).seconds(pass) == 40);
+  CHECK(Rates(cpu, efficiency).seconds(pass) == 40);
+}
+
 TEST_CASE("cuDNN's attention has shares of its own") {
   OneCard card;
   card.efficiency.cudnn_attention = {.share_64 = 0.25, .share_128 = 0.75, .half_length = 100};
@@ -93,7 +106,9 @@ TEST_CASE("passes over memory take a start each, and casts have a share of their
   card.efficiency.cast_share = 0.25;
   card.efficiency.memory_start_seconds = 2;
   CHECK(card.seconds({.launches = 3, .bytes = 10}) == 3 * 2 + 20);
+  card.efficiency.eager_cast_share = 0.125;
   CHECK(card.seconds({.unit = WorkUnit::cast, .launches = 3, .bytes = 10}) == 3 * 2 + 40);
+  CHECK(card.seconds({.unit = WorkUnit::eager_cast, .launches = 3, .bytes = 10}) == 3 * 2 + 80);
   CHECK(card.seconds({.launches = 0, .bytes = 0}) == 0);
 }
 

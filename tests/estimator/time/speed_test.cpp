@@ -117,6 +117,12 @@ TEST_CASE(
     CHECK(speed.exposed_copy_seconds > 0);
     CHECK(speed.exposed_copy_seconds < 0.15 * speed.time.step_seconds);
     CHECK(speed.exposed_host_seconds > 0);
+    // The range also has what host memory may be off by.
+    const double range = world.efficiency.host_memory_range, step = speed.time.step_seconds;
+    const double slow_host = step + 0.9 * speed.exposed_host_seconds * (range - 1);
+    CHECK(range > 1);
+    CHECK(speed.most_step_seconds > world.efficiency.step_most * slow_host);
+    CHECK(speed.least_step_seconds < world.efficiency.step_least * step);
     world.efficiency.host_memory_bandwidth /= 10;
     const Speed slow = world.speed();
     CHECK(slow.exposed_host_seconds > 5 * speed.exposed_host_seconds);

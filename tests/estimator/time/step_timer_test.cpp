@@ -78,7 +78,7 @@ TEST_CASE("fused attention is slower than a product of as many FLOPs, and its ba
   const double forward = static_cast<double>(s.num_hidden_layers) * 4 * length * (length / 2) * width;
   const Efficiency& efficiency = efficiency_of(world.cluster);
   const auto share = [&](const Efficiency::Attention& of) {
-    return efficiency.step_share * (s.head_dim <= 64 ? of.share_64 : of.share_128);
+    return efficiency.step_share_alone * (s.head_dim <= 64 ? of.share_64 : of.share_128);
   };
   const double seconds = forward / share(efficiency.attention) + 2.5 * forward / share(efficiency.attention_backward);
   CHECK(attention == doctest::Approx(seconds / world.cluster.card.bf16_flops).epsilon(0.001));
