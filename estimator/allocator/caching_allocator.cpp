@@ -7,7 +7,6 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::int64_t kMostSmall = std::int64_t{1} << 20;
 constexpr std::int64_t kSmallSegment = std::int64_t{2} << 20;
 constexpr std::int64_t kExabyte = std::int64_t{1} << 60;      // CUDACachingAllocator.cpp, allocate(): refused unasked
 constexpr std::int64_t kOwnSegment = std::int64_t{10} << 20;  // requests of at least this size get their own segment
@@ -69,7 +68,7 @@ int CachingAllocator::add_behind(int before, std::int64_t address, std::int64_t 
 }
 
 inline CachingAllocator::Request CachingAllocator::request_for(std::int64_t bytes, int stream) const {
-  const std::int64_t size = rounds_to_divisions_ ? rounded_request(settings_, bytes) : rounded_to_blocks(bytes);
+  const std::int64_t size = rounded(bytes);
   return {.size = size, .stream = stream, .is_small = size <= kMostSmall};
 }
 
@@ -173,10 +172,12 @@ int CachingAllocator::new_segment(const Request& request) {
   held_ += size;
   stats_.reserved.add(size);
   ++stats_.device_allocs;
-  return add_block({.address = *address,
-                    .size = size,
-                    .stream = static_cast<std::uint8_t>(request.stream),
-                    .is_small = request.is_small});
+  const Block made{.address = *address,
+                   .size = size,
+                   .stream = static_cast<std::uint8_t>(request.stream),
+                   .is_small = request.is_small};
+  note_segment(made, true);
+  return add_block(made);
 }
 
 /// Cuts off what is more than the request, if that is worth it: the rest, which is in no set yet, or -1.

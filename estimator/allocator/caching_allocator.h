@@ -82,6 +82,19 @@ class CachingAllocator {
   /// same figures.
   bool placement_mattered() const { return placement_mattered_; }
   std::int64_t address(int block) const { return at(block).address; }
+  std::int64_t size(int block) const { return at(block).size; }
+  bool is_small(int block) const { return at(block).is_small; }
+  /// Whether a request is served from the pools of small blocks.
+  bool is_small_request(std::int64_t bytes) const;
+  bool has_ranges() const { return !ranges_.empty(); }
+  /// Whether blocks of one pool are no matter of the others': there is no limit at which any gives memory back.
+  bool is_unlimited() const { return !allowed_ && driver_->is_unlimited(); }
+  /// Fingerprints of all segments but expandable ones: of the large pools, and of the small ones. With the places of
+  /// all allocated blocks they decide what is free and where, because free neighbours are always joined.
+  const std::array<std::uint64_t, 2>& segments_state() const { return segments_state_; }
+  /// What else decides what happens next. Garbage collection looks at ages, which grow: under it states are equal only
+  /// when no segment was asked for in between, without which it does not run.
+  std::uint64_t outer_state() const;
   /// A fingerprint: two allocators in equal states answer the same further requests in the same way. `owners`: who owns
   /// each block, by block number; may be shorter.
   std::uint64_t state(std::span<const std::int64_t> owners) const;
@@ -136,6 +149,10 @@ class CachingAllocator {
     unused_.push_back(block);
   }
 
+  static constexpr std::int64_t kMostSmall = std::int64_t{1} << 20;
+  std::int64_t rounded(std::int64_t bytes) const {
+    return rounds_to_divisions_ ? rounded_request(settings_, bytes) : rounded_to_blocks(bytes);
+  }
   Request request_for(std::int64_t bytes, int stream) const;
   std::int64_t segment_size(const Request& request) const;
   bool collects_garbage() const { return allowed_ && settings_.garbage_collection_threshold > 0; }
@@ -172,6 +189,7 @@ class CachingAllocator {
   void release_block(int block);
 
   // Its fingerprint: state.cpp.
+  void note_segment(const Block& block, bool is_new);
   std::vector<std::uint64_t> range_numbers() const;
   std::uint64_t place_of(const Block& block, const std::vector<std::uint64_t>& numbers) const;
 
@@ -201,9 +219,12 @@ class CachingAllocator {
   std::array<std::int64_t, 2> searches_{};  // large, small
   std::set<int> whole_large_;               // free segments that aren't split: kept only for garbage collection
   std::vector<Range> ranges_;
-  std::vector<StreamEvents> events_;  // by stream
-  std::int64_t waiting_ = 0;          // events of all streams
+  std::vector<StreamEvents> events_;               // by stream
+  std::int64_t waiting_ = 0;                       // events of all streams
+  std::array<std::uint64_t, 2> segments_state_{};  // large, small
   bool placement_mattered_ = false;
 };
+
+inline bool CachingAllocator::is_small_request(std::int64_t bytes) const { return rounded(bytes) <= kMostSmall; }
 
 }  // namespace vramfit

@@ -36,6 +36,9 @@ class Driver {
   /// unless a driver overrides this.
   virtual bool event_complete(int /*stream*/, std::int64_t /*number*/) { return true; }
 
+  /// Whether it never says that the card is full.
+  virtual bool is_unlimited() const { return false; }
+
   /// With equal states and equal blocks in place, a driver answers alike from there on.
   virtual std::uint64_t state() const { return 0; }
 };
@@ -62,6 +65,7 @@ class CardMemory : public Driver {
   void unreserve(std::int64_t address, std::int64_t bytes) override;
   bool create_pages(std::int64_t count, std::int64_t page) override;
   void release_pages(std::int64_t count, std::int64_t page) override;
+  bool is_unlimited() const override { return !left_; }
   std::uint64_t state() const override { return space_.state(); }
 
  protected:

@@ -57,12 +57,6 @@ void pair_up(const Balance& balance, RepeatedPart& part) {
 
 constexpr std::size_t kStops = 4, kEventsBetween = 200;
 
-/// Whether the sums are equal: they are where states are, and a state takes as long as hundreds of events.
-bool is_as_much(const AllocatorStats& a, const AllocatorStats& b) {
-  return a.requested.current == b.requested.current && a.allocated.current == b.allocated.current &&
-         a.reserved.current == b.reserved.current;
-}
-
 /// Some, spread over the events of the part that are not inside another one.
 void add_stops(RepeatedPart& part, std::span<const RepeatedPart> inner) {
   const std::size_t events = part.events.end - part.events.begin;
@@ -84,6 +78,8 @@ std::vector<RepeatedPart> repeated_parts(const Ledger& ledger) {
     part.next = parts.size() + 1;
     while (part.next < ledger.repeats.size() && ledger.repeats[part.next].end <= repeat.end) ++part.next;
     if (!ledger.labels.empty()) pair_up(balance_of(ledger, repeat), part);
+    const auto events = std::span(ledger.events).subspan(repeat.begin, repeat.end - repeat.begin);
+    part.empties_cache = std::ranges::find(events, 0, &Event::bytes) != events.end();
     parts.push_back(std::move(part));
   }
   for (std::size_t p = 0; p < parts.size(); ++p) {
@@ -94,18 +90,19 @@ std::vector<RepeatedPart> repeated_parts(const Ledger& ledger) {
 
 /// The states before each pass of a part, and what had happened until then.
 struct LedgerPlayer::Passes {
-  std::vector<std::uint64_t> states;
+  std::vector<ReplayState> states;
   std::vector<std::int64_t> retries, reserved;  // reserved: the peak
   std::optional<LedgerReplay> latest;           // before the latest pass, where there was one before it
   std::int64_t latest_skipped = 0;              // skipped_retries_ then
   /// What the latest pass had come to.
   struct Stop {
-    std::optional<std::uint64_t> state;  // none: it can't be that of the pass before, and wasn't looked at
+    ReplayState state;
     AllocatorStats stats;
     std::int64_t skipped_retries = 0;
   };
   std::vector<Stop> stops;
-  bool is_alike = false;  // the latest pass ended as the one before it, which was not played
+  bool is_alike = false;    // the latest pass ended as the one before it, which was not played
+  bool only_small = false;  // in large pools all passes are as the latest
 };
 
 Playback LedgerPlayer::play_lists(const Sink& add) {
@@ -157,20 +154,32 @@ void LedgerPlayer::give_up(std::size_t part, const Passes& before) {
 
 /// Whether the rest of this pass is that of the pass before: then the replay is as it was when this one began.
 bool LedgerPlayer::goes_on_alike(std::size_t stop, Passes& passes) {
-  Passes::Stop now{std::nullopt, replay_.stats(), skipped_retries_};
-  const bool is_first = stop == passes.stops.size();
-  if (is_first || is_as_much(now.stats, passes.stops[stop].stats)) now.state = replay_.state();
-  if (is_first) {
+  Passes::Stop now{replay_.state(), replay_.stats(), skipped_retries_};
+  if (stop == passes.stops.size()) {
     passes.stops.push_back(now);
     return false;
   }
+  if (passes.only_small) now.state.large = passes.stops[stop].state.large;
   const Passes::Stop then = std::exchange(passes.stops[stop], now);
-  if (!then.state || then.state != now.state || !passes.latest) return false;
+  if (then.state != now.state || !passes.latest) return false;
   const AllocatorStats& begin = passes.latest->stats();
   if (now.stats.device_allocs != begin.device_allocs || now.stats.device_frees != begin.device_frees) return false;
   replay_.repeat_up_to(*passes.latest, then.stats);
   skipped_retries_ += passes.latest_skipped - then.skipped_retries;
   return true;
+}
+
+/// Whether the large pools go through each later pass of the steady step as through the one that has just been played:
+/// they ended it in the state in which they began it, and small ones are no matter of theirs. The sizes of small blocks
+/// don't depend on the state of their pools, so what all pools hold together in a later pass is what they held in this
+/// one, and of large pools nothing more need be played. In a step that has repeats inside, those would be played for
+/// longer or less long; and what follows the step would find large blocks where the step found them.
+bool LedgerPlayer::large_pools_settled(std::size_t index, const ReplayState& state, const Passes& passes,
+                                       const AllocatorStats& begin) const {
+  const RepeatedPart& part = parts_[index];
+  return part.events.times == kForever && part.next == index + 1 && part.events.end == ledger_.events.size() &&
+         !part.empties_cache && replay_.pools_are_apart() && state.large == passes.states.back().large &&
+         replay_.stats().device_allocs == begin.device_allocs && replay_.stats().device_frees == begin.device_frees;
 }
 
 bool LedgerPlayer::add_pass(std::size_t index, Passes& passes, const Sink& add) {
@@ -192,11 +201,13 @@ bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
   const RepeatedPart& part = parts_[index];
   const bool is_step = part.events.times == kForever;
   Passes before;
-  std::uint64_t state = replay_.state();
+  ReplayState state = replay_.state();
   for (std::int64_t pass = 1;; ++pass) {
     before.states.push_back(state);
     before.retries.push_back(retries());
     before.reserved.push_back(replay_.stats().reserved.peak);
+    const AllocatorStats begin = replay_.stats();
+    replay_.set_only_small(before.only_small);
     const bool done = add_pass(index, before, add);
     if (is_step) note_step(pass, retries() - before.retries.back());
     if (!done) return false;
@@ -210,9 +221,15 @@ bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
       carry(part);
       state = replay_.state();
     }
+    replay_.set_only_small(false);
     const auto seen = std::ranges::find(before.states, state);
     if (seen == before.states.end()) {
-      before.latest.emplace(replay_);
+      before.only_small = before.only_small || large_pools_settled(index, state, before, begin);
+      if (before.latest) {
+        *before.latest = replay_;  // into the memory of the one before
+      } else {
+        before.latest.emplace(replay_);
+      }
       before.latest_skipped = skipped_retries_;
       if (sums_ != nullptr) sums_->keep(index);
       continue;

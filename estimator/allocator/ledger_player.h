@@ -22,7 +22,8 @@ struct RepeatedPart {
   /// Found by a pass and freed in it; made in it in its stead, and there when it ends.
   std::vector<std::pair<std::int64_t, std::int64_t>> carried;
   std::vector<Event> left;  // frees of what a step leaves behind for good (a loss kept for a log): once, not each step
-  bool is_closed = true;    // false: a second pass would free what the first did, so there is none
+  bool empties_cache = false;
+  bool is_closed = true;  // false: a second pass would free what the first did, so there is none
   /// Where in the events a pass is compared with the one before it: from equal states on, both are the same.
   std::vector<std::size_t> stops;
 };
@@ -134,6 +135,8 @@ class LedgerPlayer {
   bool repeat(std::size_t part, const Sink& add);
   bool add_pass(std::size_t part, Passes& passes, const Sink& add);
   bool goes_on_alike(std::size_t stop, Passes& passes);
+  bool large_pools_settled(std::size_t part, const ReplayState& state, const Passes& passes,
+                           const AllocatorStats& begin) const;
   bool run_again(std::size_t part, std::int64_t times, const Sink& add);
   void carry(const RepeatedPart& part);
   std::int64_t most_passes(std::size_t part) const;

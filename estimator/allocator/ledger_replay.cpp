@@ -1,6 +1,7 @@
 #include "estimator/allocator/ledger_replay.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "estimator/allocator/ledger_player.h"
 
@@ -12,20 +13,36 @@ constexpr std::uint64_t kShuffles = 16, kFewestShuffles = 2;
 constexpr std::uint64_t kMostEvents = 600'000;
 }  // namespace
 
-void LedgerReplay::swap(std::int64_t a, std::int64_t b) {
-  std::swap(blocks_[static_cast<std::size_t>(a)], blocks_[static_cast<std::size_t>(b)]);
-  for (const std::int64_t id : {a, b}) {
-    const int block = blocks_[static_cast<std::size_t>(id)];
-    if (block != CachingAllocator::kOutOfMemory) set_owner(block, id);
+void LedgerReplay::swap(std::int64_t found, std::int64_t made) {
+  int& block_found = blocks_[static_cast<std::size_t>(found)];
+  int& block_made = blocks_[static_cast<std::size_t>(made)];
+  if (only_small_ && block_found != CachingAllocator::kOutOfMemory) return;
+  for (const auto& [block, id, other] : {std::tuple(block_found, found, made), std::tuple(block_made, made, found)}) {
+    if (block != CachingAllocator::kOutOfMemory) traces_of(block) += trace_of(block, other) - trace_of(block, id);
   }
+  std::swap(block_found, block_made);
 }
 
-std::uint64_t LedgerReplay::state() const { return allocator_.state(owners_); }
+/// Addresses of expandable segments count only by what lies beside them, so that their blocks are all looked at.
+ReplayState LedgerReplay::state() const {
+  if (allocator_.has_ranges()) {
+    std::vector<std::int64_t> owners;
+    for (std::size_t id = 0; id < blocks_.size(); ++id) {
+      if (blocks_[id] == CachingAllocator::kOutOfMemory) continue;
+      const auto block = static_cast<std::size_t>(blocks_[id]);
+      if (owners.size() <= block) owners.resize(2 * block + 1);
+      owners[block] = static_cast<std::int64_t>(id);
+    }
+    return {.large = allocator_.state(owners), .small = 0};
+  }
+  const auto& [large, small] = allocator_.segments_state();
+  return {.large = traces_.large + large + allocator_.outer_state(), .small = traces_.small + small};
+}
 
 void LedgerReplay::repeat_up_to(const LedgerReplay& end, const AllocatorStats& then) {
   allocator_.repeat_up_to(end.allocator_, then);
   blocks_ = end.blocks_;
-  owners_ = end.owners_;
+  traces_ = end.traces_;
 }
 
 std::vector<Placement> placements_of(const AllocatorSettings& settings, std::size_t events) {

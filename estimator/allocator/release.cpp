@@ -108,6 +108,7 @@ void CachingAllocator::release_block(int block) {
   driver_->free(b.address, b.size);
   held_ -= b.size;
   stats_.reserved.add(-b.size);
+  note_segment(b, false);
   erase_free(block);
   remove_block(block);
 }

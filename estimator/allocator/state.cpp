@@ -35,12 +35,21 @@ inline std::uint64_t CachingAllocator::place_of(const Block& block, const std::v
   return (address - static_cast<std::uint64_t>(ranges_[range].address)) ^ numbers[range] << kAboveSize;
 }
 
-/// A sum over blocks, so their numbers, which are names, don't count. Garbage collection looks at ages, which grow:
-/// under it states are equal only when no segment was asked for in between, without which it does not run.
+void CachingAllocator::note_segment(const Block& block, bool is_new) {
+  const std::uint64_t own =
+      mix_bits(static_cast<std::uint64_t>(block.address) * kOfPlace +
+               (static_cast<std::uint64_t>(block.size) | std::uint64_t{block.stream} << kAboveSize) * kOfSize);
+  segments_state_[block.is_small ? 1 : 0] += is_new ? own : 0 - own;
+}
+
+std::uint64_t CachingAllocator::outer_state() const {
+  return driver_->state() + (collects_garbage() ? mix_bits(static_cast<std::uint64_t>(stats_.device_allocs)) : 0);
+}
+
+/// A sum over blocks, so their numbers, which are names, don't count.
 std::uint64_t CachingAllocator::state(std::span<const std::int64_t> owners) const {
   const std::vector<std::uint64_t> numbers = range_numbers();
-  std::uint64_t sum = driver_->state();
-  if (collects_garbage()) sum += mix_bits(static_cast<std::uint64_t>(stats_.device_allocs));
+  std::uint64_t sum = outer_state();
   for (std::size_t number = 0; number < blocks_.size(); ++number) {
     const Block& b = blocks_[number];
     if (b.size == 0) continue;
