@@ -57,6 +57,13 @@ void pair_up(const Balance& balance, RepeatedPart& part) {
 
 constexpr std::size_t kStops = 4, kEventsBetween = 200;
 
+/// Whether the sums are equal: they are where states are, and a state may take as long as hundreds of events. What is
+/// requested and allocated is not looked at while large pools are left out, being equal then.
+bool is_as_much(const AllocatorStats& a, const AllocatorStats& b, bool only_small) {
+  if (a.reserved.current != b.reserved.current) return false;
+  return only_small || (a.requested.current == b.requested.current && a.allocated.current == b.allocated.current);
+}
+
 /// Some, spread over the events of the part that are not inside another one.
 void add_stops(RepeatedPart& part, std::span<const RepeatedPart> inner) {
   const std::size_t events = part.events.end - part.events.begin;
@@ -96,7 +103,7 @@ struct LedgerPlayer::Passes {
   std::int64_t latest_skipped = 0;              // skipped_retries_ then
   /// What the latest pass had come to.
   struct Stop {
-    ReplayState state;
+    std::optional<ReplayState> state;  // none: it can't be that of the pass before, and wasn't looked at
     AllocatorStats stats;
     std::int64_t skipped_retries = 0;
   };
@@ -154,13 +161,17 @@ void LedgerPlayer::give_up(std::size_t part, const Passes& before) {
 
 /// Whether the rest of this pass is that of the pass before: then the replay is as it was when this one began.
 bool LedgerPlayer::goes_on_alike(std::size_t stop, Passes& passes) {
-  Passes::Stop now{replay_.state(), replay_.stats(), skipped_retries_};
+  Passes::Stop now{std::nullopt, replay_.stats(), skipped_retries_};
   if (stop == passes.stops.size()) {
+    now.state = replay_.state();
     passes.stops.push_back(now);
     return false;
   }
-  if (passes.only_small) now.state.large = passes.stops[stop].state.large;
   const Passes::Stop then = std::exchange(passes.stops[stop], now);
+  if (!is_as_much(now.stats, then.stats, passes.only_small)) return false;
+  now.state = replay_.state();
+  if (passes.only_small && then.state) now.state->large = then.state->large;  // as it would be
+  passes.stops[stop].state = now.state;
   if (then.state != now.state || !passes.latest) return false;
   const AllocatorStats& begin = passes.latest->stats();
   if (now.stats.device_allocs != begin.device_allocs || now.stats.device_frees != begin.device_frees) return false;
