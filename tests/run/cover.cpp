@@ -152,7 +152,8 @@ bool can_adapt(const std::string& method, const std::string& dropout, const std:
 }
 
 void add_flag(std::vector<std::string>& flags, const std::string& flag, const std::string& value) {
-  if (value.empty()) return;
+  // Beside adapters `--freeze none` trains what has them, and is no default.
+  if (value.empty() || (flag == "--freeze" && value == "none")) return;
   flags.push_back(flag);
   if (value != kDora) return flags.push_back(value);
   flags.insert(flags.end(), {"lora", "--dora", "on"});
