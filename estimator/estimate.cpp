@@ -228,8 +228,8 @@ void set_speed(Estimate& e, const program::Program& program, const Graph& graph,
   if (options.speed_with == nullptr) return;
   e.speed = speed_of(program, graph, e.job, e.cluster, *options.speed_with);
   e.figures = options.speed_with->figures;
-  e.assumptions.push_back(fmt::format("speed: from figures of which {} (--json lists them; docs/time-model.md)",
-                                      origins_text(*options.speed_with)));
+  e.assumptions.push_back(fmt::format("speed: from {} figures: {} (--json lists them; docs/time-model.md)",
+                                      options.speed_with->figures.size(), origins_text(*options.speed_with)));
   if (const std::string note = network_note(e.cluster); !note.empty()) e.assumptions.push_back(note);
 }
 

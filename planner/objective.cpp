@@ -33,9 +33,27 @@ constexpr std::array<std::pair<Objective, std::string_view>, 6> kNames{{
 constexpr std::int64_t kMostSequence = std::int64_t{1} << 24;    // where a model has no limit of its own
 constexpr std::int64_t kMostMicroBatch = std::int64_t{1} << 16;  // far above what any GPU holds
 
-void set_field(PlanRequest& request, const std::string& name, std::int64_t value) {
-  set_job_field(request.job, job_field_named(name), fmt::to_string(value), name);
-  request.fixed.push_back(name);
+using Values = std::vector<std::pair<std::string, std::int64_t>>;  // of fields, by name
+
+void set_fields(Job& job, std::vector<std::string>& fixed, const Values& values) {
+  for (const auto& [name, value] : values) {
+    set_job_field(job, job_field_named(name), fmt::to_string(value), name);
+    fixed.push_back(name);
+  }
+}
+
+/// The request with what an objective decides, on other clusters, too.
+PlanRequest decided(const PlanRequest& request, const Values& values) {
+  PlanRequest changed = request;
+  set_fields(changed.job, changed.fixed, values);
+  for (const auto& [name, value] : values) changed.decided.push_back(name);
+  if (!request.job_on) return changed;
+  changed.job_on = [job_on = request.job_on, values](const Cluster& cluster) {
+    SetJob set = job_on(cluster);
+    set_fields(set.job, set.fixed, values);
+    return set;
+  };
+  return changed;
 }
 
 void refuse_if_set(const PlanRequest& request, Objective objective, const std::vector<std::string>& fields) {
@@ -96,28 +114,25 @@ bool has_plan(const PlanRequest& request) {
 
 /// The plan for the greatest of `step`, 2 step, ... `most` for which there is one; without any, that for `step`.
 ClusterPlan with_greatest(const PlanRequest& request, std::int64_t step, std::int64_t most,
-                          const std::function<void(PlanRequest&, std::int64_t)>& set) {
-  const auto with = [&](std::int64_t index) {
-    PlanRequest changed = request;
-    changed.names_other_clusters = false;
-    set(changed, std::min(most, (index + 1) * step));
-    return changed;
-  };
+                          const std::function<Values(std::int64_t)>& values) {
+  const auto with = [&](std::int64_t index) { return decided(request, values(std::min(most, (index + 1) * step))); };
   const std::int64_t index =
       greatest(std::max<std::int64_t>(1, most / step), [&](std::int64_t i) { return has_plan(with(i)); });
-  return plan_on(with(std::max<std::int64_t>(index, 0)));
+  PlanRequest found = with(std::max<std::int64_t>(index, 0));
+  if (index >= 0) found.names_other_clusters = false;  // what is longest elsewhere isn't looked for
+  return plan_on(found);
 }
 
 ClusterPlan plan_for(const PlanRequest& request, Objective objective) {
   if (objective == Objective::longest_sequence) {
     const std::int64_t positions = request.spec.max_position_embeddings;
-    return with_greatest(request, kSequenceStep, positions > 0 ? positions : kMostSequence,
-                         [](PlanRequest& changed, std::int64_t tokens) { set_field(changed, "seq_len", tokens); });
+    return with_greatest(request, kSequenceStep, positions > 0 ? positions : kMostSequence, [](std::int64_t tokens) {
+      return Values{{"seq_len", tokens}};
+    });
   }
   if (objective == Objective::largest_batch) {
-    return with_greatest(request, 1, kMostMicroBatch, [](PlanRequest& changed, std::int64_t rows) {
-      set_field(changed, "micro_batch", rows);
-      set_field(changed, "grad_accum", 1);
+    return with_greatest(request, 1, kMostMicroBatch, [](std::int64_t rows) {
+      return Values{{"micro_batch", rows}, {"grad_accum", 1}};
     });
   }
   PlanRequest wanted = request;
@@ -125,11 +140,16 @@ ClusterPlan plan_for(const PlanRequest& request, Objective objective) {
   return plan_on(wanted);
 }
 
-ClusterPlan plan_on_cluster(const PlanRequest& request, const ClusterChoice& choice, Objective objective,
-                            const Cluster& cluster) {
+/// What would do where there is no plan takes a search of its own.
+struct Names {
+  bool other_clusters = false, host_memory = false;
+};
+
+ClusterPlan plan_on_cluster(const PlanRequest& request, Objective objective, const Cluster& cluster, Names names) {
   PlanRequest asked = request;
   asked.cluster = cluster;
-  asked.names_other_clusters = !choice.asks_how_many && choice.clusters.size() == 1;
+  asked.names_other_clusters = names.other_clusters && request.names_other_clusters;
+  asked.names_host_memory = names.host_memory && request.names_host_memory;
   try {
     return plan_for(asked.on(cluster), objective);
   } catch (const Error& error) {
@@ -169,10 +189,16 @@ void require_price(const ClusterPlan& made) {
                                printable(card), printable(card)));
 }
 
+/// How many times a card's memory the smallest job needs, where none fits.
+double excess(const ClusterPlan& made) {
+  return static_cast<double>(made.plan->closest->total.n) / static_cast<double>(made.request.cluster.card.memory.n);
+}
+
 std::size_t best_of(const std::vector<ClusterPlan>& tried, Objective objective) {
   std::optional<std::size_t> best, searched;
   for (std::size_t i = 0; i < tried.size(); ++i) {
-    if (tried[i].plan) searched = i;
+    const bool has_no_plan = tried[i].plan && !tried[i].has_plan();
+    if (has_no_plan && (!searched || excess(tried[i]) <= excess(tried[*searched]))) searched = i;
     if (!tried[i].has_plan()) continue;
     if (objective == Objective::cost) require_price(tried[i]);
     if (!best || merit(tried[i], objective) > merit(tried[*best], objective)) best = i;
@@ -207,10 +233,15 @@ PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Ob
     refuse_if_set(request, objective, {"micro_batch", "grad_accum", "global_batch"});
   }
   PlanAnswer answer{.objective = objective, .tried = {}, .best = 0};
-  const auto try_on = [&](const Cluster& cluster) {
-    ClusterPlan& made = answer.tried.emplace_back(plan_on_cluster(request, choice, objective, cluster));
+  const bool is_one = !choice.asks_how_many && choice.clusters.size() == 1;
+  const auto plan_for_cluster = [&](const Cluster& cluster, Names names) {
+    ClusterPlan made = plan_on_cluster(request, objective, cluster, names);
     made.price = prices.of(cluster.card);
-    return made.has_plan();
+    return made;
+  };
+  const auto try_on = [&](const Cluster& cluster) {
+    const Names names{.other_clusters = is_one, .host_memory = is_one};
+    return answer.tried.emplace_back(plan_for_cluster(cluster, names)).has_plan();
   };
   if (choice.asks_how_many) {
     answer.objective = Objective::fewest_gpus;
@@ -225,6 +256,10 @@ PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Ob
     for (const Cluster& cluster : choice.clusters) try_on(cluster);
   }
   answer.best = best_of(answer.tried, answer.objective);
+  ClusterPlan& best = answer.tried[answer.best];
+  if (!is_one && !best.has_plan()) {
+    best = plan_for_cluster(best.request.cluster, {.other_clusters = !choice.asks_how_many, .host_memory = true});
+  }
   return answer;
 }
 

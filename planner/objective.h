@@ -41,7 +41,7 @@ struct ClusterPlan {
 struct PlanAnswer {
   Objective objective = Objective::throughput;
   std::vector<ClusterPlan> tried;  // in the order given
-  std::size_t best = 0;            // of those with a plan; without any, the last that was searched
+  std::size_t best = 0;  // of those with a plan; without any, the one on which least is missing, with what would do
 };
 
 /// Plans on each cluster, whatever `request.cluster` is; how many GPUs are needed is searched for by doubling and

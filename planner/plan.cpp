@@ -138,7 +138,7 @@ class Search {
 
   void explain_plan() {
     Candidate& chosen = *plan_.chosen;
-    chosen.why = fmt::format("{} of {} configurations that fits{}", request_.smallest ? "smallest" : "fastest",
+    chosen.why = fmt::format("the {} that fits, of {} configurations{}", request_.smallest ? "smallest" : "fastest",
                              plan_.search.configurations,
                              chosen.needs.empty() ? "" : " with --allow " + allow_text(chosen.needs));
     plan_.why =
@@ -275,11 +275,9 @@ class Search {
                                      format_gib(rank.total - requested_by(rank)));
       }
     } else if (exceeds_host_memory(request_.cluster.cards_per_node * rank.host, request_.cluster)) {
-      candidate.why += fmt::format("needs {} of host memory a node, which has {}",
-                                   format_gib(request_.cluster.cards_per_node * rank.host),
-                                   format_gib(request_.cluster.host_memory));
+      candidate.why += "needs " + host_shortage_text(request_.cluster.cards_per_node * rank.host, request_.cluster);
     } else {
-      candidate.why += "needs " + shortage_text(rank, capacity);
+      candidate.why += "needs " + shortage_text(rank, request_.cluster);
     }
     plan_.alternatives.push_back(std::move(candidate));
   }
@@ -328,7 +326,10 @@ class Search {
   void explain_failure() {
     if (!smallest_) refuse_all();
     explain_no_plan(request_, asked_, evaluator_, *smallest_, plan_);
-    for (const std::string& each : void_allowed(request_)) plan_.why += "; " + each;
+    for (std::string& each : void_allowed(request_)) {
+      plan_.why += "; " + each;
+      plan_.none->notes.push_back(std::move(each));
+    }
   }
 
   // Why no choice is modelled: what stands against the job that was asked for, or else against the first choice.

@@ -55,6 +55,8 @@ struct PlanRequest {
   std::vector<RejectedJob> rejected = {};     // resolved; never chosen
   std::optional<Efficiency> efficiency = {};  // --calibration; none: what is known of the card
   bool names_other_clusters = true;           // a larger one that has a plan, a smaller one that is faster
+  bool names_host_memory = true;              // where there is no plan: how much of it would do
+  std::vector<std::string> decided = {};      // of the fixed fields those that the objective has set
   /// What is set on another cluster: a stack's defaults are others on one GPU than on several. Empty: the same. Throws
   /// an Error for a job that can't be there.
   std::function<SetJob(const Cluster& cluster)> job_on = {};
@@ -62,6 +64,7 @@ struct PlanRequest {
   /// The same question of another cluster. Throws what job_on throws.
   PlanRequest on(const Cluster& other) const;
   bool is_fixed(std::string_view field) const { return std::ranges::find(fixed, field) != fixed.end(); }
+  bool is_decided(std::string_view field) const { return std::ranges::find(decided, field) != decided.end(); }
 };
 
 /// What an answer took.
@@ -110,10 +113,27 @@ struct ClosestJob {
   Bytes total;  // of the worst rank
 };
 
+/// Where nothing fits: flags with which something does, or without which.
+struct Remedy {
+  std::string flags;  // "--allow method:lora", "without --sharding no-shard"
+  std::string note;   // about them, or ""
+  Bytes total;        // of the worst rank
+  double tokens_per_second = 0;
+  std::int64_t cards = 0;
+};
+
+/// What `why` says where nothing fits, in parts.
+struct NoPlan {
+  std::string lacks;               // "no plan fits 2xL4: the smallest needs ..."
+  std::string needs;               // its end, "33.79 GiB of the card's 23.52 GiB"
+  std::vector<Remedy> remedies;    // in the order in which they were looked for
+  std::vector<std::string> notes;  // what else there is to say
+};
+
 struct Plan {
   std::optional<Candidate> chosen;              // none: exit 4
   std::optional<ClosestJob> closest;            // where no job is chosen
-  bool host_memory_would_do = false;            // likewise: some fits if parts of it are offloaded
+  std::optional<NoPlan> none;                   // likewise
   std::optional<OtherCluster> larger_cluster;   // likewise; the smallest one of those that were tried
   std::optional<OtherCluster> smaller_cluster;  // a part of the cluster that is faster than all of it, as chosen
   std::optional<LargerBatch> larger;       // of the chosen job; none if its global batch is set, or if none is faster

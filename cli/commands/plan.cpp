@@ -24,6 +24,7 @@
 #include "estimator/bound/margins.h"
 #include "estimator/changes/result_changes.h"
 #include "job/cluster/host_memory.h"
+#include "job/fields/job_fields.h"
 #include "planner/answer/largest_model.h"
 #include "planner/answer/plan_json.h"
 #include "planner/cost/training_cost.h"
@@ -133,6 +134,38 @@ JobChoice first_job(const JobFlags& flags, const ClusterChoice& clusters) {
   return read_job_choice_on_stack(flags, clusters.clusters.back());
 }
 
+/// Whether what was typed can be a job of the stack on one of the clusters at least.
+bool can_be_of(std::string_view stack, JobFlags flags, const ClusterChoice& clusters) {
+  flags.stack = stack;
+  try {
+    first_job(flags, clusters);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+/// A runtime of PyTorch's alone doesn't say whose model code runs, on which memory depends: it is transformers', as for
+/// estimates, and the other libraries that have the runtime are named.
+void choose_stack(JobFlags& flags, const ClusterChoice& clusters) {
+  if (!flags.stack.empty()) return;
+  const JobChoice choice = read_job_choice(flags);
+  const auto is_set = [&](std::string_view name) {
+    return std::ranges::find(choice.fixed, name) != choice.fixed.end();
+  };
+  if (choice.job.runtime == Runtime::vramfit || !is_set("runtime") || is_set("modeling")) return;
+  const std::string_view usual = choice.job.runtime == Runtime::deepspeed ? "deepspeed" : "transformers";
+  if (!can_be_of(usual, flags, clusters)) return;
+  std::vector<std::string_view> others;
+  for (const Stack& stack : stacks()) {
+    if (stack.name != usual && can_be_of(stack.name, flags, clusters)) others.push_back(stack.name);
+  }
+  complain("vramfit",
+           fmt::format("--runtime {} is planned for --stack {}{}{}", job_field_named("runtime").get(choice.job), usual,
+                       others.empty() ? "" : "; other libraries have it, too: --stack ", fmt::join(others, ", ")));
+  flags.stack = usual;
+}
+
 /// An example of each: "precision:bf16-pure, optimizer, ".
 std::string kinds_of_change() {
   std::string kinds;
@@ -140,9 +173,10 @@ std::string kinds_of_change() {
   return kinds;
 }
 
-int run_plan(const PlanFlags& flags) {
+int run_plan(PlanFlags& flags) {
   const Allowed allowed = parse_allowed(flags.allow);
   const ClusterChoice clusters = read_clusters(flags);
+  choose_stack(flags.job, clusters);
   const JobChoice choice = first_job(flags.job, clusters);
   const Objective objective = read_objective(flags, clusters);
   const Prices prices = flags.price.empty() ? Prices() : Prices(flags.price);

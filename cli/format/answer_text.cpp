@@ -19,6 +19,13 @@ namespace {
 /// "4.31", "43.1", "431": three digits, or all of a larger number.
 std::string three_digits(double value) { return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 100 ? 1 : 0); }
 
+/// "1 B", "2.50 M".
+std::string tokens_text(std::int64_t tokens) {
+  std::string text = short_count(tokens);
+  const std::size_t zeros = text.find(".00 ");
+  return zeros == std::string::npos ? text : text.erase(zeros, 3);
+}
+
 /// "4.31 h, 34.5 GPU hours".
 std::string hours_text(const TrainingCost& cost) {
   return fmt::format("{} h, {} GPU hours", three_digits(cost.hours), three_digits(cost.gpu_hours));
@@ -36,17 +43,27 @@ std::string money_text(const TrainingCost& cost, const Price& price) {
 /// "1 B tokens: 4.31 h, 34.5 GPU hours, 115 US dollars (3.35 per GPU and hour: ...)".
 std::string training_line(const ClusterPlan& made, std::int64_t tokens) {
   const TrainingCost cost = cost_of(made, tokens);
-  std::string text = fmt::format("Training on {} tokens: {}", short_count(tokens), hours_text(cost));
+  std::string text = fmt::format("Training on {} tokens: {}", tokens_text(tokens), hours_text(cost));
   if (!made.price) return text + "; no price of this GPU is known: --price 2.5/h, per GPU\n";
   return text + fmt::format(", {} ({} per GPU and hour: {})\n", money_text(cost, *made.price),
                             three_digits(made.price->per_gpu_hour), made.price->origin);
 }
 
-/// Of what isn't planned: "; 1 B tokens: 4.31 h, 34.5 GPU hours, 115 US dollars".
+/// Of what isn't planned: "4.31 h, 34.5 GPU hours, 115 US dollars".
 std::string cost_text(const ClusterPlan& made, std::int64_t tokens, double tokens_per_second, std::int64_t gpus) {
   const TrainingCost cost = training_cost(tokens, tokens_per_second, gpus, made.price);
-  const std::string money = cost.money ? ", " + money_text(cost, *made.price) : "";
-  return fmt::format("; {} tokens: {}{}", short_count(tokens), hours_text(cost), money);
+  return hours_text(cost) + (cost.money ? ", " + money_text(cost, *made.price) : "");
+}
+
+/// What hours and money of what isn't planned follow from.
+std::string cost_origin(const ClusterPlan& made, std::int64_t tokens) {
+  const PlanRequest& request = made.request;
+  const Efficiency& efficiency = request.efficiency ? *request.efficiency : efficiency_of(request.cluster);
+  const std::string hours = fmt::format("Hours are of {} tokens at the predicted speed (figures of the GPU: {})",
+                                        tokens_text(tokens), origins_text(efficiency));
+  if (!made.price) return hours + "; no price of this GPU is known: --price 2.5/h, per GPU\n";
+  return fmt::format("{}\nMoney is {} per GPU and hour: {}\n", hours, three_digits(made.price->per_gpu_hour),
+                     made.price->origin);
 }
 
 /// What rehearsals found, of the plan and of faster ones.
@@ -65,9 +82,14 @@ std::string rehearsal_lines(const ClusterPlan& made) {
   return text;
 }
 
+/// In a list, without what would do.
+std::string no_plan_text(const Plan& plan) {
+  return plan.none ? "no plan: the smallest needs " + printable(plan.none->needs, 300) : printable(plan.why, 300);
+}
+
 std::string cluster_row(const ClusterPlan& made, std::optional<std::int64_t> tokens) {
   if (!made.plan) return "can't be: " + printable(made.refusal, 300);
-  if (!made.has_plan()) return printable(made.plan->why, 300);
+  if (!made.has_plan()) return no_plan_text(*made.plan);
   const Candidate& chosen = *made.plan->chosen;
   std::string text =
       fmt::format("{:>8.0f} tokens/s, {:>5} GiB", chosen.tokens_per_second, gib(worst_total(chosen.estimate)));
@@ -104,8 +126,12 @@ std::string sequence_note(const PlanAnswer& answer) {
 std::string clusters_table(const PlanAnswer& answer, std::optional<std::int64_t> tokens) {
   std::size_t width = 0;
   for (const ClusterPlan& made : answer.tried) width = std::max(width, made.request.cluster.text.size());
-  std::string text = fmt::format("\nClusters, best by {}: memory of a GPU, micro-batch x accumulation x sequence\n",
-                                 objective_name(answer.objective));
+  const bool has_plan = answer.tried[answer.best].has_plan();
+  std::string text =
+      has_plan
+          ? fmt::format("\nClusters, best by {}: tokens/s, memory of a GPU, micro-batch x accumulation x sequence\n",
+                        objective_name(answer.objective))
+          : "\nClusters\n";
   for (std::size_t i = 0; i < answer.tried.size(); ++i) {
     const ClusterPlan& made = answer.tried[i];
     text += fmt::format("{} {:<{}}  {}\n", i == answer.best && made.has_plan() ? ">" : " ",
@@ -123,12 +149,15 @@ std::string answer_text(const PlanAnswer& answer, std::optional<std::int64_t> to
   PlanExtras extras{.decision = sequence_note(answer) + rehearsal_lines(best) + cost};
   if (tokens) {
     extras.cost = [&](double speed, std::int64_t gpus) { return cost_text(best, *tokens, speed, gpus); };
+    extras.cost_origin = cost_origin(best, *tokens);
   }
   std::string text = plan_text(best.request, *best.plan, terminal, extras);
   if (answer.tried.size() > 1) text += clusters_table(answer, tokens);
   if (!larger.empty()) text += "\nLarger models, which have no plan\n";
-  for (const TooLarge& each : larger)
-    text += fmt::format("  {}: {}\n", printable(each.model), printable(each.why, 300));
+  for (const TooLarge& each : larger) {
+    const std::string why = each.needs.empty() ? each.why : "the smallest needs " + each.needs;
+    text += fmt::format("  {}: {}\n", printable(each.model), printable(why, 300));
+  }
   return text;
 }
 

@@ -103,8 +103,9 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
   const std::string of = fmt::format("{} of {} GiB with {}", amount(rank.total, digits),
                                      amount(estimate.capacity, digits), stack_named(estimate.stack).what);
   if (exceeds_host_memory(estimate.host_bytes, estimate.cluster)) {
-    return fmt::format("{}: {}; the card would hold {}\n", styled(terminal, Style::bad, "DOES NOT FIT"),
-                       printable(estimate.why, 500), of);
+    return fmt::format("{}: {}; {} needs {} GiB of the {}'s {} GiB\n", styled(terminal, Style::bad, "DOES NOT FIT"),
+                       printable(estimate.why, 500), stack_named(estimate.stack).what, amount(rank.total, digits),
+                       estimate.cluster.is_cpu() ? "rank" : "card", amount(estimate.capacity, digits));
   }
   if (estimate.verdict == Verdict::does_not_fit) {
     std::string over = "out of the memory that it may use";
@@ -149,7 +150,7 @@ std::string speed_line(const Estimate& estimate) {
     text += fmt::format(", {} s of it waiting for other ranks", seconds(speed.exposed_communication_seconds));
   }
   if (!estimate.job.offload.empty()) {
-    text += fmt::format(", {} s of it copies to and from the host, {} s the CPU's part",
+    text += fmt::format(", {} s of it copying to and from the host, {} s of it computing on the CPU",
                         seconds(speed.exposed_copy_seconds), seconds(speed.exposed_host_seconds));
   }
   return text + " (predicted)\n";

@@ -38,17 +38,21 @@ std::string change_text(double from, double to) {
 /// What each choice saves and costs, from the job as asked for to the plan.
 std::string step_lines(const Plan& plan) {
   if (plan.steps.empty()) return "";
-  std::string text = "\nFrom the job as asked for to the plan       GiB    tokens/s\n";
+  constexpr std::string_view kTitle = "From the job as asked for to the plan";
+  std::size_t width = kTitle.size();
+  for (const PlanStep& step : plan.steps) width = std::max(width, step.change.size() + 2);
+  std::string text = fmt::format("\n{:<{}} {:>8} {:>11}\n", kTitle, width, "GiB", "tokens/s");
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     const PlanStep& step = plan.steps[i];
     if (i == 0) {
-      text += fmt::format("  {:<36} {:>8} {:>11.0f}\n", "as asked for", gib(step.total), step.tokens_per_second);
+      text +=
+          fmt::format("  {:<{}} {:>8} {:>11.0f}\n", "as asked for", width - 2, gib(step.total), step.tokens_per_second);
       continue;
     }
     const PlanStep& before = plan.steps[i - 1];
     const double gibibytes = gib_of(step.total - before.total);
     text +=
-        fmt::format("  {:<36} {:>+8.2f} {:>11}\n", printable(step.change, 500), gibibytes,
+        fmt::format("  {:<{}} {:>+8.2f} {:>11}\n", printable(step.change, 500), width - 2, gibibytes,
                     before.tokens_per_second > 0 ? change_text(before.tokens_per_second, step.tokens_per_second) : "");
   }
   return text;
@@ -94,23 +98,26 @@ std::string smaller_cluster_line(const PlanRequest& request, const Plan& plan) {
                      request.cluster.cards(), gpus);
 }
 
-/// Where there is no plan: other choices, and other clusters of the same GPUs.
-std::string lines_of_what_would_help(const PlanRequest& request, const Plan& plan, const PlanExtras& extras) {
-  const auto cost = [&](double tokens_per_second, std::int64_t gpus) {
-    return extras.cost ? extras.cost(tokens_per_second, gpus) : "";
-  };
+/// Where there is no plan: each change that would do, with what it takes.
+std::string remedy_lines(const NoPlan& none, const PlanExtras& extras) {
+  constexpr std::string_view kTitle = "What would fit";
+  if (none.remedies.empty()) return "";
+  std::size_t width = kTitle.size();
+  for (const Remedy& each : none.remedies) width = std::max(width, each.flags.size() + 2);
+  std::string text = fmt::format("\n{:<{}} {:>8} {:>11}  (predicted)\n", kTitle, width, "GiB", "tokens/s");
+  for (const Remedy& each : none.remedies) {
+    text += fmt::format("  {:<{}} {:>8.2f} {:>11.0f}", printable(each.flags, 500), width - 2, gib_of(each.total),
+                        each.tokens_per_second);
+    if (extras.cost) text += "  " + extras.cost(each.tokens_per_second, each.cards);
+    text += each.note.empty() ? "\n" : fmt::format("  ({})\n", printable(each.note, 500));
+  }
+  return text + extras.cost_origin;
+}
+
+std::string note_lines(const NoPlan& none) {
   std::string text;
-  for (const Candidate& candidate : plan.alternatives) {
-    text += fmt::format("  {}{}\n", printable(candidate.why, 500),
-                        cost(candidate.tokens_per_second, request.cluster.cards()));
-  }
-  for (const std::optional<OtherCluster>& other : {plan.smaller_cluster, plan.larger_cluster}) {
-    if (!other) continue;
-    text += fmt::format("  on {}: {:.0f} tokens/s, needs {:.2f} of {}{}\n", printable(other->gpus),
-                        other->tokens_per_second, gib_of(other->total), format_gib(request.cluster.card.memory),
-                        cost(other->tokens_per_second, parse_cluster(other->gpus).cards()));
-  }
-  return text.empty() ? "" : "\nAlternatives\n" + text;
+  for (const std::string& note : none.notes) text += fmt::format("Note: {}\n", printable(note, 500));
+  return text.empty() ? "" : "\n" + text;
 }
 
 /// "Not considered: offload to host memory (--host-memory 64GiB); ...".
@@ -135,9 +142,11 @@ std::string plan_text(const PlanRequest& request, const Plan& plan, const Termin
                       const PlanExtras& extras) {
   if (!plan.chosen) {
     constexpr std::string_view kOpening = "no plan";  // of every such sentence
-    return fmt::format("{}{}\n{}{}", styled(terminal, Style::bad, "NO PLAN"),
-                       printable(plan.why, 1000).substr(kOpening.size()), closest_line(request, plan),
-                       lines_of_what_would_help(request, plan, extras) + not_considered_line(plan));
+    const NoPlan none = plan.none.value_or(NoPlan{.lacks = plan.why, .needs = {}, .remedies = {}, .notes = {}});
+    const std::string head =
+        styled(terminal, Style::bad, "NO PLAN") + printable(none.lacks, 1000).substr(kOpening.size());
+    return fmt::format("{}\n{}{}{}{}", head, closest_line(request, plan), remedy_lines(none, extras), note_lines(none),
+                       not_considered_line(plan));
   }
   const Candidate& chosen = *plan.chosen;
   std::string text = verdict_line(chosen.estimate, terminal);

@@ -7,6 +7,7 @@
 #include "job/cluster/cluster_text.h"
 #include "job/resolve_job.h"
 #include "planner/answer/larger_batch.h"
+#include "planner/dimensions/dimensions.h"
 #include "planner/search/best_first.h"
 #include "planner/search/changes.h"
 #include "planner/search/least_choice.h"
@@ -15,7 +16,7 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::int64_t kUsualCardsOfANode = 8, kMostNodes = 64;
+constexpr std::int64_t kUsualCardsOfANode = 8;
 
 Cluster resized(const Cluster& cluster, std::int64_t nodes, std::int64_t cards) {
   Cluster larger = parse_cluster(cluster_text(nodes, cards, card_text(cluster.text)));
@@ -127,11 +128,6 @@ namespace {
 const Bytes kMostHostMemory = 4096 * kGiB;  // than any node has
 constexpr std::int64_t kFarLess = 2;        // so many times less host memory is worth a change
 
-bool may_have_host_memory(const PlanRequest& asked) {
-  const bool has_none = !asked.cluster.is_cpu() && asked.cluster.host_memory.n == 0;
-  return has_none && !asked.is_fixed("offload") && asked.job.runtime == Runtime::vramfit;
-}
-
 /// The first of these groups in which something fits with so much host memory.
 std::optional<OffloadedPlan> offloaded_by(std::vector<std::vector<Change>> groups, PlanRequest request, Bytes most,
                                           const std::shared_ptr<ModelStages>& model) {
@@ -143,6 +139,7 @@ std::optional<OffloadedPlan> offloaded_by(std::vector<std::vector<Change>> group
     if (!found) continue;
     return OffloadedPlan{.host = request.cluster.cards_per_node * found->rank.host,
                          .total = found->rank.total,
+                         .tokens_per_second = found->option.tokens_per_second,
                          .needs = found->option.needs};
   }
   return std::nullopt;
@@ -156,9 +153,18 @@ PlanRequest with_most_host_memory(const PlanRequest& asked) {
 
 }  // namespace
 
+bool could_offload(const PlanRequest& request) {
+  if (request.cluster.is_cpu() || request.cluster.host_memory.n != 0 || request.is_fixed("offload")) return false;
+  Cluster roomy = request.cluster;
+  roomy.host_memory = kMostHostMemory;
+  const Efficiency efficiency = efficiency_of(request.cluster);
+  const SearchSpace space{.spec = request.spec, .cluster = roomy, .efficiency = efficiency, .clip = request.clip};
+  return dimension::offload().choices(request.job, space).size() > 1;
+}
+
 std::vector<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model) {
   std::vector<OffloadedPlan> list;
-  if (!may_have_host_memory(asked)) return list;
+  if (!could_offload(asked)) return list;
   try {
     const PlanRequest request = with_most_host_memory(asked);
     Bytes most = kMostHostMemory;
@@ -178,7 +184,7 @@ std::vector<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std:
 std::optional<OffloadedPlan> with_less_host_memory(const PlanRequest& asked, Bytes host,
                                                    const std::shared_ptr<ModelStages>& model) {
   std::optional<OffloadedPlan> least;
-  if (!may_have_host_memory(asked)) return least;
+  if (asked.job.runtime != Runtime::vramfit || !could_offload(asked)) return least;
   try {
     const PlanRequest request = with_most_host_memory(asked);
     Bytes most{host.n / kFarLess};

@@ -12,6 +12,8 @@
 
 namespace vramfit {
 
+inline constexpr std::int64_t kMostNodes = 64;  // of a larger cluster
+
 /// The smallest of those with 2, 4 or 8 GPUs in a node and then 2, 4, ... 64 nodes that holds the job, or else one with
 /// the changes that are allowed. `asked` isn't
 /// resolved: defaults, such as the global batch, are those of the larger cluster. Sizes that the job can't have (its
@@ -22,15 +24,20 @@ std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::
 /// What a job needs on the same cluster if its nodes have as much host memory as is wanted: the fastest that fits, of
 /// configurations that are alike only one looked at.
 struct OffloadedPlan {
-  Bytes host;                      // of a node
-  Bytes total;                     // of the worst rank
+  Bytes host;   // of a node
+  Bytes total;  // of the worst rank
+  double tokens_per_second = 0;
   std::vector<std::string> needs;  // as a change has them
 };
+/// Whether the runtime could move something to the host if somebody said that there is memory for it. `request` is
+/// resolved.
+bool could_offload(const PlanRequest& request);
 /// As a plan would answer; then, of what is allowed, that with the least host memory if it needs less than half as
-/// much. None where host memory is stated or is all there is, where --offload is set, and of other runtimes than the
-/// engine.
+/// much. None where host memory is stated or is all there is, where --offload is set, and where the runtime has no
+/// rules for it.
 std::vector<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model);
-/// With a last resort that isn't allowed: that with the least host memory, if it needs less than half of `host`.
+/// With a last resort that isn't allowed: that with the least host memory, if it needs less than half of `host`. Of the
+/// engine alone: other runtimes are walked through, which takes too long.
 std::optional<OffloadedPlan> with_less_host_memory(const PlanRequest& asked, Bytes host,
                                                    const std::shared_ptr<ModelStages>& model);
 

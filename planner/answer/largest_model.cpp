@@ -36,6 +36,8 @@ LargestModel plan_largest(const PlanRequest& request, const std::vector<ModelSpe
     PlanRequest with_model = request;
     with_model.spec = spec;
     const bool is_last = &spec == &models.back();
+    // Of a model that is too large it is said what its memory lacks, and other runtimes' offload takes long to search.
+    if (!is_last && request.job.runtime != Runtime::vramfit) with_model.names_host_memory = false;
     try {
       largest.answer = best_plan(with_model, choice, objective, prices);
     } catch (const NotModelled& error) {
@@ -45,7 +47,8 @@ LargestModel plan_largest(const PlanRequest& request, const std::vector<ModelSpe
     }
     const ClusterPlan& best = largest.answer.tried[largest.answer.best];
     if (best.has_plan()) break;
-    if (!is_last) largest.larger.push_back({.model = spec.name, .why = best.plan->why});
+    if (!is_last)
+      largest.larger.push_back({.model = spec.name, .why = best.plan->why, .needs = best.plan->none->needs});
   }
   return largest;
 }

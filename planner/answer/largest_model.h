@@ -16,6 +16,7 @@ std::vector<ModelSpec> models_of_family(std::string_view family);
 /// A model for which there is no plan, and why.
 struct TooLarge {
   std::string model, why;
+  std::string needs = {};  // by its smallest job; "" where it has no rules
 };
 
 struct LargestModel {

@@ -34,27 +34,30 @@ struct ElsewhereFits {
 ElsewhereFits search_elsewhere(const PlanRequest& request, const PlanRequest& asked,
                                const std::shared_ptr<ModelStages>& model) {
   ElsewhereFits found;
-  if (!request.names_other_clusters) return found;
   // Where nobody said how much host memory there is, nothing was offloaded.
-  found.offloaded = with_host_memory(request, model);
+  if (request.names_host_memory) found.offloaded = with_host_memory(request, model);
+  if (!request.names_other_clusters) return found;
   // A choice that was set may take more where there are more ranks: replicas, groups of so many.
   found.smaller = smaller_cluster(asked, 0, found.counts, model);
   if (!found.smaller) found.larger = larger_cluster(asked, model);
   return found;
 }
 
-class NoPlan {
+class Explanation {
  public:
-  NoPlan(const PlanRequest& request, Evaluator& evaluator, Plan& plan)
-      : request_(request), evaluator_(evaluator), plan_(plan) {}
+  Explanation(const PlanRequest& request, Evaluator& evaluator, Plan& plan)
+      : request_(request), evaluator_(evaluator), plan_(plan), none_(plan.none.emplace()) {}
 
   void say_what_is_missing(const Job& smallest) {
     const Estimate& estimate = evaluator_.estimate_of(smallest);
     const RankEstimate& rank = worst_rank(estimate);
     plan_.closest = {.job = estimate.job, .total = rank.total};
     const bool lacks_host_memory = exceeds_host_memory(estimate.host_bytes, estimate.cluster);
-    plan_.why = fmt::format("no plan{} fits {}: the smallest needs {}", set_choices(request_), request_.cluster.text,
-                            lacks_host_memory ? estimate.why : shortage_text(rank, estimate.capacity));
+    none_.needs = lacks_host_memory ? host_shortage_text(estimate.host_bytes, estimate.cluster)
+                                    : shortage_text(rank, estimate.cluster);
+    none_.lacks = fmt::format("no plan{} fits {}{}: the smallest needs {}", set_choices(request_),
+                              request_.cluster.text, decided_choices(request_), none_.needs);
+    plan_.why = none_.lacks;
   }
 
   // Names each choice that was set and without which the job would fit.
@@ -65,7 +68,7 @@ class NoPlan {
       PlanRequest open = request_;
       std::erase_if(open.fixed,
                     [&](const std::string& name) { return std::ranges::find(row.fields, name) != row.fields.end(); });
-      offer("without " + set, fastest(open, groups_to_search(open)));
+      offer("without", set, fastest(open, groups_to_search(open)));
     }
   }
 
@@ -76,11 +79,12 @@ class NoPlan {
     PlanRequest whole = request_;
     whole.job.quantization = "none";
     std::erase(whole.fixed, "quantization");
-    offer(fmt::format("without --quantization {}", format->name), fastest(whole, groups_to_search(whole)));
+    offer("without", fmt::format("--quantization {}", format->name), fastest(whole, groups_to_search(whole)));
   }
 
   // Of each kind the smallest change that helps.
-  void offer_changes(const std::vector<Change>& list) {
+  void offer_changes(std::vector<Change> list) {
+    std::erase_if(list, [&](const Change& change) { return request_.is_decided(change.kinds.front()->field); });
     for (auto begin = list.begin(); begin != list.end();) {
       const ResultChange* const kind = begin->kinds.front();
       const auto end =
@@ -92,16 +96,21 @@ class NoPlan {
 
   // Where neither a choice nor a change alone would do, also with a change that needs far less of it.
   void offer_host_memory(std::vector<OffloadedPlan> offloaded, const std::shared_ptr<ModelStages>& model) {
-    if (!has_offer_ && offloaded.size() == 1) {
+    if (none_.remedies.empty() && offloaded.size() == 1) {
       std::optional<OffloadedPlan> less = with_less_host_memory(request_, offloaded.front().host, model);
       if (less) offloaded.push_back(*std::move(less));
     }
     for (const OffloadedPlan& each : offloaded) {
-      const std::string change = each.needs.empty() ? "" : fmt::format("--allow {} and ", allow_text(each.needs));
-      plan_.host_memory_would_do = true;
-      plan_.why += fmt::format("{} with {}{} of host memory a node (--host-memory) it would fit at {}", joint(), change,
-                               enough_gib_text(each.host), format_gib(each.total));
-      has_offer_ = true;
+      const std::string change = each.needs.empty() ? "" : fmt::format("--allow {}", allow_text(each.needs));
+      const std::string host = enough_gib_text(each.host);
+      plan_.why += fmt::format("{} with {}{}{} of host memory a node (--host-memory) it would fit at {}", joint(),
+                               change, change.empty() ? "" : " and ", host, format_gib(each.total));
+      const std::string flag = fmt::format("--host-memory {}GiB", host.substr(0, host.find(' ')));
+      none_.remedies.push_back({.flags = change.empty() ? flag : change + " " + flag,
+                                .note = "of each node",
+                                .total = each.total,
+                                .tokens_per_second = each.tokens_per_second,
+                                .cards = request_.cluster.cards()});
     }
   }
 
@@ -111,14 +120,17 @@ class NoPlan {
     plan_.larger_cluster = std::move(found.larger);
     if (const std::optional<OtherCluster>& smaller = plan_.smaller_cluster) {
       plan_.why += fmt::format("{} {} alone would do, at {} a GPU", joint(), smaller->gpus, format_gib(smaller->total));
+      add_cluster(*smaller, "");
       return;
     }
     if (const std::optional<OtherCluster>& larger = plan_.larger_cluster) {
-      plan_.why += fmt::format("{} {} would do, at {} a GPU", has_offer_ ? ", and" : ";", larger->gpus,
+      plan_.why += fmt::format("{} {} would do, at {} a GPU", none_.remedies.empty() ? ";" : ", and", larger->gpus,
                                format_gib(larger->total));
-      plan_.why += fewest_note(*larger);
-    } else if (!has_offer_) {
-      plan_.why += "; more or larger cards would help";
+      const std::string note = fewest_note(*larger);
+      if (!note.empty()) plan_.why += fmt::format(" (of sizes that double; {})", note);
+      add_cluster(*larger, note);
+    } else if (none_.remedies.empty()) {
+      say_that_nothing_helps();
     }
   }
 
@@ -166,42 +178,72 @@ class NoPlan {
 
   bool offer_allowed(std::optional<Candidate> found) {
     if (!found) return false;
-    const std::string how = "with --allow " + allow_text(found->needs);
-    return offer(how, std::move(found));
+    const std::string flags = "--allow " + allow_text(found->needs);
+    return offer("with", flags, std::move(found));
   }
 
   // Says at what size the job would fit so, if it does.
-  bool offer(const std::string& how, std::optional<Candidate> found) {
+  bool offer(const std::string& preposition, const std::string& flags, std::optional<Candidate> found) {
     if (!found) return false;
+    const std::string how = preposition + " " + flags;
+    const Bytes total = worst_total(found->estimate);
     found->why =
         fmt::format("{}: {:.0f} tokens/s, needs {}", how, found->tokens_per_second, needs_text(found->estimate));
-    plan_.why += fmt::format("{} {} it would fit at {}", joint(), how, format_gib(worst_total(found->estimate)));
-    has_offer_ = true;
+    plan_.why += fmt::format("{} {} it would fit at {}", joint(), how, format_gib(total));
+    none_.remedies.push_back({.flags = preposition == "with" ? flags : how,
+                              .note = "",
+                              .total = total,
+                              .tokens_per_second = found->tokens_per_second,
+                              .cards = request_.cluster.cards()});
     plan_.alternatives.push_back(*std::move(found));
     return true;
   }
 
-  /// Between more than two nodes and half of them are sizes that nobody tried.
-  static std::string fewest_note(const OtherCluster& larger) {
-    const Cluster cluster = parse_cluster(larger.gpus);
-    if (cluster.nodes <= 2) return "";
-    return fmt::format(" (of sizes that double; --gpus auto:{}x{} finds the fewest)", cluster.cards_per_node,
-                       card_text(larger.gpus));
+  void add_cluster(const OtherCluster& other, const std::string& note) {
+    none_.remedies.push_back({.flags = "--gpus " + other.gpus,
+                              .note = note,
+                              .total = other.total,
+                              .tokens_per_second = other.tokens_per_second,
+                              .cards = parse_cluster(other.gpus).cards()});
   }
 
-  const char* joint() const { return has_offer_ ? ", or" : ";"; }
+  /// What was looked for in vain, so that nobody looks for it again; and what helps in any case.
+  void say_that_nothing_helps() {
+    if (!request_.names_host_memory && !request_.names_other_clusters) return;  // nobody looked
+    std::vector<std::string> tried;
+    if (request_.names_other_clusters && !request_.cluster.is_cpu()) {
+      tried.push_back(fmt::format("more of these GPUs, up to {} nodes", kMostNodes));
+    }
+    if (request_.names_host_memory && could_offload(request_)) tried.emplace_back("host memory");
+    const char* const larger = request_.cluster.is_cpu() ? "ranks" : "cards";
+    none_.notes.push_back(tried.empty()
+                              ? fmt::format("{} with more memory would do", larger)
+                              : fmt::format("nothing that was tried would do ({}), but {} with more memory would",
+                                            fmt::join(tried, "; "), larger));
+    plan_.why += "; " + none_.notes.back();
+  }
+
+  /// Between more than two nodes and half of them are sizes that nobody tried.
+  std::string fewest_note(const OtherCluster& larger) const {
+    if (!request_.decided.empty() || request_.smallest) return "";  // the objective is another than fewest-gpus
+    const Cluster cluster = parse_cluster(larger.gpus);
+    if (cluster.nodes <= 2) return "";
+    return fmt::format("--gpus auto:{}x{} finds the fewest", cluster.cards_per_node, card_text(larger.gpus));
+  }
+
+  const char* joint() const { return none_.remedies.empty() ? ";" : ", or"; }
 
   const PlanRequest& request_;
   Evaluator& evaluator_;
   Plan& plan_;
-  bool has_offer_ = false;
+  NoPlan& none_;
 };
 
 }  // namespace
 
 void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, const Job& smallest,
                      Plan& plan) {
-  NoPlan none(request, evaluator, plan);
+  Explanation none(request, evaluator, plan);
   none.say_what_is_missing(smallest);
   ElsewhereFits elsewhere;
   const auto model = std::make_shared<ModelStages>(request.spec, request.cluster.card.device);

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "planner/dimensions/dimensions.h"
+#include "planner/answer/larger_cluster.h"
 #include "planner/search/changes.h"
 #include "planner/search/space.h"
 
@@ -37,16 +37,6 @@ std::string kinds_not_allowed(const PlanRequest& request, const Plan& plan) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-/// Whether the runtime could move something to the host if there was memory for it.
-bool could_offload(const PlanRequest& request) {
-  if (request.cluster.is_cpu() || request.cluster.host_memory.n != 0 || request.is_fixed("offload")) return false;
-  Cluster roomy = request.cluster;
-  roomy.host_memory = 1024 * kGiB;
-  const Efficiency efficiency = efficiency_of(request.cluster);
-  const SearchSpace space{.spec = request.spec, .cluster = roomy, .efficiency = efficiency, .clip = request.clip};
-  return dimension::offload().choices(request.job, space).size() > 1;
-}
-
 /// Checkpoints that re-enter autograd fail where DDP looks for unused parameters, so that none of them are tried.
 bool loses_checkpoints(const PlanRequest& request) {
   const Job& job = request.job;
@@ -71,9 +61,10 @@ constexpr Untried kUntried[]{
 std::vector<std::string> not_considered(const PlanRequest& request, const Plan& plan) {
   std::vector<std::string> list;
   if (const std::string kinds = kinds_not_allowed(request, plan); !kinds.empty()) {
-    list.push_back(fmt::format("changes of the result (--allow {})", kinds));
+    list.push_back(fmt::format("changes to the result (--allow {})", kinds));
   }
-  if (!plan.host_memory_would_do && could_offload(request)) {
+  const bool was_looked_for = !plan.chosen && request.names_host_memory;
+  if (!was_looked_for && could_offload(request)) {
     list.emplace_back("offload to host memory (--host-memory SIZE)");
   }
   if (loses_checkpoints(request)) {

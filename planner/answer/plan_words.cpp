@@ -25,15 +25,23 @@ std::string of_capacity(Bytes bytes, Bytes capacity, int digits) {
 
 }  // namespace
 
-std::string shortage_text(const RankEstimate& rank, Bytes capacity) {
+std::string shortage_text(const RankEstimate& rank, const Cluster& cluster) {
+  const Bytes capacity = cluster.card.memory;
   int digits = digits_apart(rank.total, capacity);
   if (rank.upper_bound > capacity) digits = digits_apart(capacity, rank.upper_bound, digits);
-  const std::string needs = of_capacity(rank.total, capacity, digits);
+  const std::string needs = fmt::format("{} of the {}'s {}", format_gib(rank.total, digits),
+                                        cluster.is_cpu() ? "rank" : "card", format_gib(capacity, digits));
   if (rank.total > capacity) return needs;
   if (rank.upper_bound > capacity)
     return fmt::format("{}, but up to {} (its upper bound)", needs, format_gib(rank.upper_bound, digits));
   if (rank.reserved_grows) return needs + ", but reserved memory grows with every step";
   return needs + ", but only if the allocator releases cached memory and tries again";
+}
+
+std::string host_shortage_text(Bytes host, const Cluster& cluster) {
+  const int digits = digits_apart(host, cluster.host_memory);
+  return fmt::format("{} of host memory a node, which has {}", format_gib(host, digits),
+                     format_gib(cluster.host_memory, digits));
 }
 
 std::string enough_gib_text(Bytes needed) {
@@ -51,7 +59,7 @@ std::string needs_text(const Estimate& estimate) {
 std::string set_flags(const PlanRequest& request, const Dimension& row) {
   std::string flags;
   for (const std::string_view name : row.fields) {
-    if (!request.is_fixed(name)) continue;
+    if (!request.is_fixed(name) || request.is_decided(name)) continue;
     const JobField& field = job_field_named(name);
     flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(field), field.get(request.job));
   }
@@ -64,6 +72,15 @@ std::string set_choices(const PlanRequest& request) {
     if (const std::string set = set_flags(request, row); !set.empty()) flags += (flags.empty() ? " with " : " ") + set;
   }
   return flags;
+}
+
+std::string decided_choices(const PlanRequest& request) {
+  std::string flags;
+  for (const std::string& name : request.decided) {
+    const JobField& field = job_field_named(name);
+    flags += fmt::format(" {} {}", flag_of(field), field.get(request.job));
+  }
+  return flags.empty() ? "" : " even with" + flags;
 }
 
 }  // namespace vramfit

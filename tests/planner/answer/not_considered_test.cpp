@@ -21,6 +21,7 @@ bool names(const PlanRequest& request, std::string_view words) {
 
 TEST_CASE("what was not considered is named with its flag until somebody names it") {
   PlanRequest request = resolved(request_for("llama", parse_cluster("2xH100-80GB")));
+  request.names_host_memory = false;
   CHECK(names(request, "--allow precision, "));
   CHECK(names(request, "--host-memory"));
   CHECK(names(request, "--wrap size:N"));
@@ -29,7 +30,7 @@ TEST_CASE("what was not considered is named with its flag until somebody names i
   request.allowed.kinds.clear();
   Plan plan;
   plan.alternatives.push_back({.job = {}, .estimate = {}, .time = {}, .needs = {"precision:bf16-pure"}, .why = ""});
-  plan.host_memory_would_do = true;
+  request.names_host_memory = true;  // where there is no plan it was looked for
   for (const std::string& each : not_considered(request, plan)) {
     CHECK(each.find("--allow precision") == std::string::npos);
     CHECK(each.find("--host-memory") == std::string::npos);

@@ -1,0 +1,101 @@
+"""What an answer without a plan says would fit does: each line's flags are tried as they are printed."""
+
+import os
+import re
+import subprocess
+import unittest
+
+BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
+FITS, NO_PLAN = 0, 4
+SMALL = ("llama-3.2-1b", "--seq-len", "1024")
+LONGEST_LINE = 140  # of those that are no command
+
+# The job, and how lines of its answer begin.
+CASES = [
+    (("llama-3.1-8b", "--gpus", "4xA100-40GB", "--stack", "deepspeed"), ["--allow method:lora", "--host-memory ", "--gpus 8xA100-40GB"]),
+    (("llama-3.1-8b", "--gpus", "4xA100-40GB", "--stack", "transformers"), ["--allow precision:bf16-pure", "--host-memory ", "--gpus 8xA100-40GB"]),
+    (("llama-3.1-8b", "--gpus", "1xRTX4090", "--stack", "deepspeed"), ["--allow method:qlora", "--host-memory ", "--gpus 2x8xRTX4090"]),
+    (("llama-3.1-8b", "--gpus", "8xA100-40GB", "--sharding", "no-shard"), ["without --sharding no-shard", "--allow method:lora"]),
+    (("gpt2", "--gpus", "1xRTX4090@2GiB", "--objective", "longest-sequence"), ["--host-memory ", "--gpus "]),
+    (("gpt2", "--gpus", "1xRTX4090@2GiB", "--objective", "largest-batch"), ["--host-memory ", "--gpus "]),
+    ((*SMALL, "--gpus", "1xRTX4090@8GiB", "--objective", "headroom"), ["--host-memory ", "--gpus 4xRTX4090@8GiB"]),
+    ((*SMALL, "--gpus", "2xRTX4090@8GiB,1xRTX4090@8GiB"), ["--host-memory ", "--gpus 4xRTX4090@8GiB"]),
+    ((*SMALL, "--gpus", "auto:RTX4090@4GiB", "--global-batch", "2"), ["--host-memory "]),
+    ((*SMALL, "--gpus", "1xRTX4090@8GiB,host=2GiB"), ["--gpus 4xRTX4090@8GiB,host=2GiB"]),
+]
+UNKNOWN_STACK = ("llama-3.2-1b", "--gpus", "2xH100-80GB", "--runtime", "pytorch-fsdp2")
+
+
+def plan(*arguments):
+    return subprocess.run([os.path.join(BIN, "vramfit"), "plan", *arguments], capture_output=True, text=True, check=False, timeout=600)
+
+
+def hints(answer):
+    """The flags of each line of what would fit."""
+    lines = answer.split("\nWhat would fit")[1].split("\n\n")[0].splitlines()[1:]
+    return [re.split(r"  +", line.strip())[0] for line in lines if line.startswith("  ")]
+
+
+def followed(arguments, hint):
+    """The arguments as a line says: without some, or with others."""
+    words = hint.split()
+    if words[0] == "without":
+        return [each for each in arguments if each not in words[1:]]
+    changed = list(arguments)
+    if words[0] == "--gpus":
+        at = changed.index("--gpus")
+        del changed[at:at + 2]
+    return changed + words
+
+
+class Hints(unittest.TestCase):
+    def test_each_fits_as_it_is_printed(self):
+        for arguments, begins in CASES:
+            with self.subTest(" ".join(arguments)):
+                done = plan(*arguments)
+                self.assertEqual(done.returncode, NO_PLAN, done.stderr)
+                said = hints(done.stdout)
+                for begin in begins:
+                    self.assertTrue(any(each.startswith(begin) for each in said), (begin, said))
+                for each in said:
+                    there = plan(*followed(arguments, each))
+                    self.assertEqual(there.returncode, FITS, (each, there.stdout[:300], there.stderr))
+
+    def test_another_objective_says_what_would_do_too(self):
+        for objective in ("longest-sequence", "largest-batch"):
+            said = plan("llama-3.1-70b", "--gpus", "2xRTX4090", "--method", "qlora", "--objective", objective).stdout
+            self.assertIn(" even with ", said.splitlines()[0])
+            self.assertEqual([re.sub(r"[\d.]+GiB", "SIZE", each) for each in hints(said)], ["--host-memory SIZE", "--gpus 4xRTX4090"])
+
+    def test_where_nothing_would_do_it_is_said_what_was_tried(self):
+        done = plan("llama-3.1-8b", "--gpus", "1xRTX4090@1GiB")
+        self.assertIn("\nNote: nothing that was tried would do (more of these GPUs, up to 64 nodes; host memory), but cards with more memory would\n", done.stdout)
+        self.assertNotIn("--host-memory", done.stdout)
+
+    def test_lines_are_short_and_figures_have_their_origin(self):
+        done = plan("llama-3.1-8b", "--gpus", "4xRTX4090", "--tokens", "1B")
+        lines = [line for line in done.stdout.splitlines() if not line.startswith(("The smallest: ", "Not considered: "))]
+        self.assertLessEqual(max(map(len, lines)), LONGEST_LINE, lines)
+        for words in (r"What would fit +GiB +tokens/s  \(predicted\)", r"Hours are of 1 B tokens at the predicted speed \(figures of the GPU: \d+ fitted", r"Money is [\d.]+ per GPU and hour: \w"):
+            self.assertRegex(done.stdout, words)
+
+
+class RuntimeWithoutStack(unittest.TestCase):
+    def test_it_is_planned_for_the_trainer_and_other_libraries_are_named(self):
+        done = plan(*UNKNOWN_STACK)
+        self.assertEqual(done.returncode, FITS, done.stderr)
+        self.assertEqual(done.stdout, plan(*UNKNOWN_STACK, "--stack", "transformers").stdout)
+        self.assertIn("--runtime pytorch-fsdp2 is planned for --stack transformers; other libraries have it, too: --stack ", done.stderr)
+        others = done.stderr.strip().split("--stack ")[-1].split(", ")
+        self.assertTrue({"accelerate", "torchtitan", "torchtune"} <= set(others), others)
+        for each in ("accelerate", "torchtitan", "torchtune"):
+            self.assertEqual(plan(*UNKNOWN_STACK, "--stack", each).returncode, FITS, each)
+
+    def test_deepspeed_is_the_trainers(self):
+        done = plan("llama-3.2-1b", "--gpus", "2xH100-80GB", "--runtime", "deepspeed")
+        self.assertEqual(done.returncode, FITS, done.stderr)
+        self.assertIn("with transformers' Trainer with DeepSpeed", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
