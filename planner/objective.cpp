@@ -140,16 +140,12 @@ ClusterPlan plan_for(const PlanRequest& request, Objective objective) {
   return plan_on(wanted);
 }
 
-/// What would do where there is no plan takes a search of its own.
-struct Names {
-  bool other_clusters = false, host_memory = false;
-};
-
-ClusterPlan plan_on_cluster(const PlanRequest& request, Objective objective, const Cluster& cluster, Names names) {
+/// What would do elsewhere takes searches of its own, so of several clusters it is told of the answer alone.
+ClusterPlan plan_on_cluster(const PlanRequest& request, const ClusterChoice& choice, Objective objective,
+                            const Cluster& cluster) {
   PlanRequest asked = request;
   asked.cluster = cluster;
-  asked.names_other_clusters = names.other_clusters && request.names_other_clusters;
-  asked.names_host_memory = names.host_memory && request.names_host_memory;
+  if (choice.asks_how_many || choice.clusters.size() > 1) asked.names_other_clusters = asked.names_host_memory = false;
   try {
     return plan_for(asked.on(cluster), objective);
   } catch (const Error& error) {
@@ -207,6 +203,17 @@ std::size_t best_of(const std::vector<ClusterPlan>& tried, Objective objective) 
   return best ? *best : *searched;
 }
 
+/// Without a plan on any of several clusters, says what would do.
+void explain_best(ClusterPlan& best, const PlanRequest& request, const ClusterChoice& choice) {
+  if (best.has_plan() || best.request.names_other_clusters || best.request.names_host_memory) return;
+  // --host-memory is of all clusters, so it is refused beside one that says its own.
+  const bool is_open = std::ranges::none_of(
+      choice.clusters, [](const Cluster& each) { return each.is_cpu() || each.host_memory.n > 0; });
+  best.request.names_other_clusters = request.names_other_clusters && !choice.asks_how_many;
+  best.request.names_host_memory = request.names_host_memory && is_open;
+  look_elsewhere(best.request, *best.plan);
+}
+
 }  // namespace
 
 std::string_view objective_name(Objective objective) {
@@ -233,15 +240,10 @@ PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Ob
     refuse_if_set(request, objective, {"micro_batch", "grad_accum", "global_batch"});
   }
   PlanAnswer answer{.objective = objective, .tried = {}, .best = 0};
-  const bool is_one = !choice.asks_how_many && choice.clusters.size() == 1;
-  const auto plan_for_cluster = [&](const Cluster& cluster, Names names) {
-    ClusterPlan made = plan_on_cluster(request, objective, cluster, names);
-    made.price = prices.of(cluster.card);
-    return made;
-  };
   const auto try_on = [&](const Cluster& cluster) {
-    const Names names{.other_clusters = is_one, .host_memory = is_one};
-    return answer.tried.emplace_back(plan_for_cluster(cluster, names)).has_plan();
+    ClusterPlan& made = answer.tried.emplace_back(plan_on_cluster(request, choice, objective, cluster));
+    made.price = prices.of(cluster.card);
+    return made.has_plan();
   };
   if (choice.asks_how_many) {
     answer.objective = Objective::fewest_gpus;
@@ -256,10 +258,7 @@ PlanAnswer best_plan(const PlanRequest& request, const ClusterChoice& choice, Ob
     for (const Cluster& cluster : choice.clusters) try_on(cluster);
   }
   answer.best = best_of(answer.tried, answer.objective);
-  ClusterPlan& best = answer.tried[answer.best];
-  if (!is_one && !best.has_plan()) {
-    best = plan_for_cluster(best.request.cluster, {.other_clusters = !choice.asks_how_many, .host_memory = true});
-  }
+  explain_best(answer.tried[answer.best], request, choice);
   return answer;
 }
 

@@ -375,12 +375,25 @@ PlanRequest PlanRequest::on(const Cluster& other) const {
   return there;
 }
 
-Plan make_plan(const PlanRequest& request) {
-  // Defaults are decided once, so that a change starts from the job as it would have been.
+namespace {
+
+// Defaults are decided once, so that a change starts from the job as it would have been.
+PlanRequest with_defaults(const PlanRequest& request) {
   PlanRequest resolved = request;
   std::vector<std::string> notes;
   resolved.job = resolve_job(request.job, request.spec, request.cluster, notes);
-  return Search(resolved, request).run();
+  return resolved;
+}
+
+}  // namespace
+
+Plan make_plan(const PlanRequest& request) { return Search(with_defaults(request), request).run(); }
+
+void look_elsewhere(const PlanRequest& request, Plan& plan) {
+  const PlanRequest resolved = with_defaults(request);
+  Evaluator evaluator(resolved);
+  explain_elsewhere(resolved, request, evaluator, plan);
+  plan.not_considered = not_considered(resolved, plan);
 }
 
 }  // namespace vramfit

@@ -147,4 +147,8 @@ struct Plan {
 
 Plan make_plan(const PlanRequest& request);
 
+/// To a plan without a job, made for the request while it named neither host memory nor other clusters, adds what it
+/// names of them now. The search isn't repeated.
+void look_elsewhere(const PlanRequest& request, Plan& plan);
+
 }  // namespace vramfit

@@ -46,7 +46,7 @@ ElsewhereFits search_elsewhere(const PlanRequest& request, const PlanRequest& as
 class Explanation {
  public:
   Explanation(const PlanRequest& request, Evaluator& evaluator, Plan& plan)
-      : request_(request), evaluator_(evaluator), plan_(plan), none_(plan.none.emplace()) {}
+      : request_(request), evaluator_(evaluator), plan_(plan), none_(plan.none ? *plan.none : plan.none.emplace()) {}
 
   void say_what_is_missing(const Job& smallest) {
     const Estimate& estimate = evaluator_.estimate_of(smallest);
@@ -94,6 +94,12 @@ class Explanation {
     }
   }
 
+  void offer_elsewhere(ElsewhereFits found, const std::shared_ptr<ModelStages>& model) {
+    offer_host_memory(std::move(found.offloaded), model);
+    offer_other_cluster(std::move(found));
+  }
+
+ private:
   // Where neither a choice nor a change alone would do, also with a change that needs far less of it.
   void offer_host_memory(std::vector<OffloadedPlan> offloaded, const std::shared_ptr<ModelStages>& model) {
     if (none_.remedies.empty() && offloaded.size() == 1) {
@@ -134,7 +140,6 @@ class Explanation {
     }
   }
 
- private:
   // As a plan would answer.
   std::optional<Candidate> fastest(const PlanRequest& request, const std::vector<std::vector<Change>>& groups) {
     for (const std::vector<Change>& bases : groups) {
@@ -258,8 +263,12 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
     none.offer_changes(changes_not_allowed(request, false));
     none.offer_changes(changes_not_allowed(request, true));
   });
-  none.offer_host_memory(std::move(elsewhere.offloaded), model);
-  none.offer_other_cluster(std::move(elsewhere));
+  none.offer_elsewhere(std::move(elsewhere), model);
+}
+
+void explain_elsewhere(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, Plan& plan) {
+  Explanation none(request, evaluator, plan);
+  none.offer_elsewhere(search_elsewhere(request, asked, evaluator.model()), evaluator.model());
 }
 
 }  // namespace vramfit

@@ -12,4 +12,7 @@ namespace vramfit {
 void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, const Job& smallest,
                      Plan& plan);
 
+/// Adds host memory and other clusters to what was explained so while the request named neither.
+void explain_elsewhere(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, Plan& plan);
+
 }  // namespace vramfit

@@ -14,9 +14,8 @@ LONGEST_LINE = 140  # of those that are no command
 CASES = [
     (("llama-3.1-8b", "--gpus", "4xA100-40GB", "--stack", "deepspeed"), ["--allow method:lora", "--host-memory ", "--gpus 8xA100-40GB"]),
     (("llama-3.1-8b", "--gpus", "4xA100-40GB", "--stack", "transformers"), ["--allow precision:bf16-pure", "--host-memory ", "--gpus 8xA100-40GB"]),
-    (("llama-3.1-8b", "--gpus", "1xRTX4090", "--stack", "deepspeed"), ["--allow method:qlora", "--host-memory ", "--gpus 2x8xRTX4090"]),
     (("llama-3.1-8b", "--gpus", "8xA100-40GB", "--sharding", "no-shard"), ["without --sharding no-shard", "--allow method:lora"]),
-    (("gpt2", "--gpus", "1xRTX4090@2GiB", "--objective", "longest-sequence"), ["--host-memory ", "--gpus "]),
+    (("gpt2", "--gpus", "1xRTX4090@1.7GiB", "--objective", "longest-sequence"), ["--host-memory ", "--gpus "]),
     (("gpt2", "--gpus", "1xRTX4090@2GiB", "--objective", "largest-batch"), ["--host-memory ", "--gpus "]),
     ((*SMALL, "--gpus", "1xRTX4090@8GiB", "--objective", "headroom"), ["--host-memory ", "--gpus 4xRTX4090@8GiB"]),
     ((*SMALL, "--gpus", "2xRTX4090@8GiB,1xRTX4090@8GiB"), ["--host-memory ", "--gpus 4xRTX4090@8GiB"]),
