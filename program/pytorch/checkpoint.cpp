@@ -76,14 +76,7 @@ class Frame::Again final : public SavedTensorHook {
 };
 
 Frame::Frame(CheckpointState& state, CheckpointBody body, Tensor input, bool is_selective)
-    : state_(state), body_(std::move(body)), is_selective_(is_selective) {
-  if (state.hook == nullptr) {
-    input_.tensor = std::move(input);
-    return;
-  }
-  state.hook->pack({});
-  input_ = state.hook->pack(input);
-}
+    : state_(state), body_(std::move(body)), input_(std::move(input)), is_selective_(is_selective) {}
 
 Tensor Frame::forward(const Tensor& input) {
   Forward hook(shared_from_this());
@@ -97,7 +90,7 @@ void Frame::recompute() {
   Again hook(*this);
   const Installed installed(state_, &hook, is_selective_ ? &cache_ : nullptr);
   try {
-    body_(input_.absent != nullptr ? input_.absent->bring() : input_.tensor);
+    body_(input_);
   } catch (const StopRecomputation&) {  // everything needed exists
   }
 }

@@ -318,6 +318,12 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
   if (!job.offload.empty() && job.offload != offloaded) {
     refuse_with_fsdp1(job, "offload", "its cpu_offload is --offload params");
   }
+  const bool is_plain = job.method == Method::full && job.precision.name == "bf16-mixed" && job.accumulation == 1;
+  if (!job.offload.empty() && !is_plain) {
+    refuse_with_fsdp1(
+        job, "offload",
+        "all weights with --precision bf16-mixed and --grad-accum 1 are; --runtime pytorch-fsdp2 has more");
+  }
   eager::require_rules(job, modelled, cluster, kHonouredByFsdp1);
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) {
     refuse_with_fsdp1(job, "reshard", "--sharding full-shard and shard-grad-op decide");

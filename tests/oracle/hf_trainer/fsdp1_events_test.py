@@ -48,9 +48,6 @@ FEW = [
     Fsdp1Case(**TINY, lora_rank=4, frozen_dtype="fp32", lora_dropout=0.1, accumulation=2, family="qwen3", tied=True),
     Fsdp1Case(**TINY, lora_rank=4, lora_targets="q_proj,v_proj", precision="bf16-pure", optimizer="adamw:foreach", checkpointing="full", accumulation=2, ranks=7),
     Fsdp1Case(**TINY, offload="params"),
-    Fsdp1Case(**TINY, offload="params", accumulation=3, checkpointing="full", tied=True, ranks=3),
-    Fsdp1Case(**TINY, offload="params", precision="bf16-pure", sharding="shard-grad-op", optimizer="adamw:foreach", accumulation=2),
-    Fsdp1Case(**TINY, offload="params", lora_rank=4, checkpointing="full", accumulation=2, ahead=True),
     Fsdp1Case(**TINY, ranks=16, sharding="hybrid-shard", ahead=True),
     Fsdp1Case(**TINY, ranks=16, sharding="hybrid-shard-zero2", lora_rank=4, accumulation=2),
     Fsdp1Case(**TINY, precision="fp16-mixed", optimizer="adamw:foreach", accumulation=2),
@@ -76,19 +73,19 @@ MORE = [
     *(Fsdp1Case(**SMALL, lora_rank=rank, ranks=ranks, family=family, checkpointing=checkpointing, lora_targets=targets, sharding=sharding, prefetch=prefetch, offload=offload, accumulation=accumulation, attention="auto")
       for rank, ranks, family, checkpointing, targets, sharding, prefetch, offload, accumulation in (
           (16, 8, "llama", "full", "all-linear", "full-shard", "pre", "none", 1), (8, 4, "qwen2", "none", "gate_proj,down_proj", "full-shard", "none", "none", 2),
-          (64, 3, "phi3", "full", "all-linear", "shard-grad-op", "pre", "none", 2), (8, 2, "granite", "full", "q_proj,v_proj", "full-shard", "post", "params", 1),
-          (16, 16, "gemma", "full", "all-linear", "hybrid-shard", "pre", "none", 1), (16, 2, "mistral", "none", "all-linear", "shard-grad-op", "pre", "params", 3))),
+          (64, 3, "phi3", "full", "all-linear", "shard-grad-op", "pre", "none", 2), (8, 2, "granite", "full", "q_proj,v_proj", "full-shard", "post", "none", 1),
+          (16, 16, "gemma", "full", "all-linear", "hybrid-shard", "pre", "none", 1), (16, 2, "mistral", "none", "all-linear", "shard-grad-op", "pre", "none", 3))),
     Fsdp1Case(**{**TINY, "kv_heads": 4}, ranks=3, family="gpt2", tied=True, accumulation=2, attention="auto", lora_rank=4, lora_dropout=0.1),
     Fsdp1Case(**TINY, **OSS, lora_rank=4, ranks=2, checkpointing="full"),
-    *(Fsdp1Case(**{**SMALL, "kv_heads": 16}, precision="fp32", ranks=2, lora_rank=lora, offload=offload, checkpointing="full", accumulation=2) for lora, offload in ((8, "none"), (0, "params"))),
+    Fsdp1Case(**{**SMALL, "kv_heads": 16}, precision="fp32", ranks=2, lora_rank=8, checkpointing="full", accumulation=2),
     *(Fsdp1Case(**SMALL, ranks=ranks, offload="params", sharding=sharding, accumulation=accumulation, prefetch=prefetch, optimizer=optimizer, tied=tied)
       for ranks, sharding, accumulation, prefetch, optimizer, tied in (
-          (4, "full-shard", 1, "pre", "adamw:fused", False), (16, "hybrid-shard", 2, "post", "adamw:foreach", True), (2, "shard-grad-op", 3, "none", "adamw:fused", False))),
+          (4, "full-shard", 1, "pre", "adamw:fused", False), (16, "hybrid-shard", 1, "post", "adamw:foreach", True), (2, "shard-grad-op", 1, "none", "adamw:fused", False))),
     *(Fsdp1Case(**SMALL, ranks=ranks, sharding=sharding, precision=precision, checkpointing="full", accumulation=accumulation)
       for ranks, sharding, precision, accumulation in ((32, "hybrid-shard", "bf16-mixed", 3), (16, "hybrid-shard-zero2", "bf16-mixed", 2), (16, "hybrid-shard", "bf16-pure", 1))),
     *(Fsdp1Case(**{**SMALL, "sequence": 640}, precision="fp16-mixed", optimizer="adamw:foreach", ranks=ranks, offload=offload, sharding=sharding, lora_rank=rank, frozen_dtype=frozen, card=card, attention="auto")
       for ranks, offload, sharding, rank, frozen, card in (
-          (4, "none", "full-shard", 0, "fp16", "T4"), (2, "params", "full-shard", 0, "fp16", "A100-80GB"), (2, "params", "shard-grad-op", 8, "fp32", "H100-80GB"))),
+          (4, "none", "full-shard", 0, "fp16", "T4"), (2, "none", "full-shard", 0, "fp16", "A100-80GB"), (2, "none", "shard-grad-op", 8, "fp32", "H100-80GB"))),
     *(Fsdp1Case(**TINY, ranks=4, prefetch=prefetch, accumulation=accumulation) for prefetch, accumulation in (("none", 1), ("post", 3))),
     Fsdp1Case(**{**TINY, "hidden": 1040, "heads": 13, "kv_heads": 1, "ffn": 1111, "vocabulary": 5003, "sequence": 1100}, ranks=7, batch=3, family="qwen2", card="RTX4090", attention="auto"),
 ]

@@ -22,13 +22,13 @@ FEW = [
     SftFsdp1Case(**TINY, checkpointing="full"),
     SftFsdp1Case(**TINY, ranks=4, tied=True, checkpointing="full", accumulation=2, ahead=True),
     SftFsdp1Case(**TINY, lora_rank=4, frozen_dtype="fp32", checkpointing="full"),
-    SftFsdp1Case(**TINY, offload="params", precision="bf16-pure", family="qwen3"),
+    SftFsdp1Case(**TINY, precision="bf16-pure", family="qwen3"),
     SftFsdp1Case(**TINY, precision="fp16-mixed", optimizer="adamw:foreach", sharding="shard-grad-op", ranks=3),
 ]
 MORE = [
     *(SftFsdp1Case(**SMALL, ranks=ranks, checkpointing=checkpointing, lora_rank=rank, frozen_dtype="bf16", sharding=sharding, offload=offload, accumulation=accumulation, attention="auto")
       for ranks, checkpointing, rank, sharding, offload, accumulation in (
-          (8, "full", 0, "full-shard", "none", 1), (2, "none", 16, "full-shard", "none", 3), (16, "full", 8, "hybrid-shard", "none", 1), (4, "full", 0, "shard-grad-op", "params", 2))),
+          (8, "full", 0, "full-shard", "none", 1), (2, "none", 16, "full-shard", "none", 3), (16, "full", 8, "hybrid-shard", "none", 1), (4, "full", 0, "shard-grad-op", "none", 2))),
     SftFsdp1Case(**{**SMALL, "kv_heads": 16}, precision="fp32", tied=True, checkpointing="full", accumulation=2),
 ]
 

@@ -19,16 +19,15 @@ class TorchtuneCase(Case):
     rotary_positions: int = 0  # max_seq_len; 0: as the sequence
     in_backward: bool = False  # optimizer_in_bwd
     dora: bool = False  # use_dora
-    activations: bool = False  # enable_activation_offloading
 
     def job(self):
         sharded = {"wrap_embeddings": "on" if self.wraps_ends and not self.tied else "off"} if self.ranks > 1 else {}
         rotations = {"rotary_positions": self.rotary_positions} if self.rotary_positions else {}
-        return {**super().job(), "modeling": "torchtune", "loss": "chunked:8", **sharded, **rotations, "optimizer_in_backward": "on" if self.in_backward else "off", **({"dora": "on"} if self.dora else {}), **({"offload": "activations"} if self.activations else {})}
+        return {**super().job(), "modeling": "torchtune", "loss": "chunked:8", **sharded, **rotations, "optimizer_in_backward": "on" if self.in_backward else "off", **({"dora": "on"} if self.dora else {})}
 
     def words(self):
         """Arguments of the script that others lack."""
-        return ["--rotary-positions", self.rotary_positions, *([] if self.wraps_ends else ["--whole-ends"]), *(["--in-backward"] if self.in_backward else []), *(["--dora"] if self.dora else []), *(["--activations"] if self.activations else [])]
+        return ["--rotary-positions", self.rotary_positions, *([] if self.wraps_ends else ["--whole-ends"]), *(["--in-backward"] if self.in_backward else []), *(["--dora"] if self.dora else [])]
 
 
 QLORA = {"lora_rank": 8, "quantization": "nf4-double"}
@@ -79,9 +78,6 @@ FEW = [
     TorchtuneCase(**TINY, lora_rank=8, dora=True, checkpointing="full", batch=2, lora_dropout=0.1, lora_targets="q_proj,v_proj"),
     TorchtuneCase(**TINY, lora_rank=8, dora=True, family="qwen2", accumulation=2, tied=True),
     TorchtuneCase(**TINY, lora_rank=8, dora=True, ranks=3, optimizer="adamw:foreach"),
-    TorchtuneCase(**{**TINY, "layers": 5}, activations=True, checkpointing="full", batch=2, accumulation=2),
-    TorchtuneCase(**{**TINY, "layers": 4}, activations=True, checkpointing="full", precision="fp32", attention="auto", ranks=2, tied=True),
-    TorchtuneCase(**{**FOURS, "layers": 4}, **QLORA, activations=True, checkpointing="full", lora_dropout=0.1),
     TorchtuneCase(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", batch=2, checkpointing="full"),
     TorchtuneCase(**{**TINY, "kv_heads": 4}, family="gemma2", tied=True, attention="auto", ranks=2, lora_rank=8, accumulation=2),
 ]
