@@ -70,9 +70,11 @@ class FromPretrained {
     const std::vector<bool> is_adapter = adapter_parameters(graph_);
     for (std::size_t i = 0; i < held_.size(); ++i) {
       const Parameter& parameter = graph_.parameters[i];
+      // DeepSpeed converts what was loaded to the type that is computed in, after PEFT has made adapters in fp32.
+      if (job_.runtime == Runtime::deepspeed) held_[i].dtype = is_adapter[i] ? Dtype::f32 : job_.precision.compute;
       const Bytes bytes = whole_bytes(parameter, held_[i]);
-      if (is_adapter[i]) {  // PEFT makes them fp32, and DeepSpeed converts them afterwards
-        adapters_ += job_.runtime == Runtime::deepspeed ? element_count(parameter) * dtype_bytes(Dtype::f32) : bytes;
+      if (is_adapter[i]) {
+        adapters_ += bytes;
       } else if (is_expert(parameter)) {
         copies_ += bytes;
         largest_expert_ = std::max(largest_expert_, bytes);

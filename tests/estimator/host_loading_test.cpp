@@ -97,11 +97,11 @@ TEST_CASE("what is offloaded lies there beside what was loaded") {
 }
 
 TEST_CASE("adapters are made on the host, beside weights that stay in their file") {
-  const Estimate e = made("transformers", "8xH100-80GB,host=1KiB", {{"method", "lora"}});
+  const Estimate e = made("transformers", "8xH100-80GB", {{"method", "lora"}});
   const HostLoading loading = loading_of(e);
   CHECK(loading.copies == Bytes{});
   CHECK(loading.adapters > Bytes{});
-  CHECK(e.verdict == Verdict::does_not_fit);
+  CHECK(e.host_bytes == 8 * loading.adapters);
   CHECK(loading_of(made("trl", "8xH100-80GB", {{"method", "lora"}})).copies == parameters() * Bytes{4});
 }
 
@@ -127,6 +127,14 @@ TEST_CASE("torchtune puts the rows of queries and keys into another order") {
   CHECK(one.copies == 2 * spec.num_hidden_layers * spec.hidden_size * spec.head_dim *
                           (spec.num_attention_heads + spec.num_key_value_heads) * Bytes{1});
   CHECK(loading_of(made("torchtune", "2xH100-80GB", {{"precision", "fp32"}})).copies == parameters() * Bytes{4});
+}
+
+TEST_CASE("DeepSpeed converts to 16 bits on the host what a file has in others, and nothing with ZeRO-3") {
+  const Fields zero2{{"sharding", "shard-grad-op"}};
+  CHECK(loading_of(made("deepspeed", "2xH100-80GB", zero2)).copies == Bytes{});
+  const ModelSpec in_fp32 = spec_stored_in(Dtype::f32);
+  CHECK(loading_of(made("deepspeed", "2xH100-80GB", zero2, in_fp32), in_fp32).copies == parameters() * Bytes{2});
+  CHECK(loading_of(made("deepspeed", "2xH100-80GB", {}, in_fp32), in_fp32).copies == Bytes{});
 }
 
 TEST_CASE("experts are put together in new memory") {

@@ -20,7 +20,7 @@ from recorded import SKIPPED, installed  # noqa: E402
 PROGRAM = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", FOLDER.parents[2] / "build" / "release" / "bin")) / "vramfit"
 RECORD = FOLDER / "host_loading.json"
 LAYERS = (4, 16)
-SHAPE = {"vocab_size": 8192, "hidden_size": 1024, "intermediate_size": 2816, "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 2048,
+SHAPE = {"vocab_size": 8192, "hidden_size": 1024, "intermediate_size": 2048, "num_attention_heads": 16, "num_key_value_heads": 4, "max_position_embeddings": 2048,
          "tie_word_embeddings": False}
 FP32_LOADED = ["--storage-dtype", "fp32"]
 BF16_LOADED = ["--storage-dtype", "bf16", "--state-dtype", "bf16"]
