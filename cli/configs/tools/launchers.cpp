@@ -138,7 +138,7 @@ void read_axolotl_options(const ConfigNode& root, const std::string& file, Draft
   read_keys(root, file, "", kAxolotl, draft);
 }
 
-constexpr ConfigTool kRecipeFlags{"torchtune", "flags of tune run", never, read_recipe_flags};
+constexpr ConfigTool kTuneRunFlags{"torchtune", "flags of tune run", never, read_recipe_flags};
 constexpr ConfigTool kAxolotlOptions{"axolotl", "options of axolotl train", never, read_axolotl_options};
 constexpr ConfigTool kAccelerateFlags{"accelerate launch", "flags of accelerate launch", never, read_accelerate_flags};
 constexpr ConfigTool kTorchrunTool{"torchrun", "flags of torchrun", never, read_torchrun};
@@ -151,7 +151,7 @@ const ConfigTool& accelerate_flags_tool() { return kAccelerateFlags; }
 const ConfigTool& torchrun_tool() { return kTorchrunTool; }
 const ConfigTool& deepspeed_flags_tool() { return kDeepspeedFlags; }
 const ConfigTool& trl_program_tool() { return kTrl; }
-const ConfigTool& recipe_flags_tool() { return kRecipeFlags; }
+const ConfigTool& recipe_flags_tool() { return kTuneRunFlags; }
 const ConfigTool& axolotl_options_tool() { return kAxolotlOptions; }
 
 }  // namespace vramfit
