@@ -134,12 +134,11 @@ JobChoice first_job(const JobFlags& flags, const ClusterChoice& clusters) {
   return read_job_choice_on_stack(flags, clusters.clusters.back());
 }
 
-/// Whether what was typed can be a job of the stack on one of the clusters at least.
-bool can_be_of(std::string_view stack, JobFlags flags, const ClusterChoice& clusters) {
-  flags.stack = stack;
+/// Whether what was typed can be a job of the stack, and not of another by that name, on one of the clusters at least.
+bool can_be_of(const Stack& stack, JobFlags flags, const ClusterChoice& clusters) {
+  flags.stack = stack.name;
   try {
-    first_job(flags, clusters);
-    return true;
+    return &stack_of(first_job(flags, clusters).job) == &stack;
   } catch (const Error&) {
     return false;
   }
@@ -155,10 +154,10 @@ void choose_stack(JobFlags& flags, const ClusterChoice& clusters) {
   };
   if (choice.job.runtime == Runtime::vramfit || !is_set("runtime") || is_set("modeling")) return;
   const std::string_view usual = choice.job.runtime == Runtime::deepspeed ? "deepspeed" : "transformers";
-  if (!can_be_of(usual, flags, clusters)) return;
+  if (!can_be_of(stack_named(usual), flags, clusters)) return;
   std::vector<std::string_view> others;
   for (const Stack& stack : stacks()) {
-    if (stack.name != usual && can_be_of(stack.name, flags, clusters)) others.push_back(stack.name);
+    if (stack.name != usual && can_be_of(stack, flags, clusters)) others.push_back(stack.name);
   }
   complain("vramfit",
            fmt::format("--runtime {} is planned for --stack {}{}{}", job_field_named("runtime").get(choice.job), usual,

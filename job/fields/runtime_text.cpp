@@ -6,14 +6,16 @@ namespace vramfit {
 
 /// A runtime brings its own defaults, as a precision brings its dtypes: PyTorch's allocator and FSDP2's schedule, which
 /// gathers one unit ahead in backward alone and holds embeddings and head in the root's unit. "pytorch-ddp" is PyTorch
-/// with a copy on each GPU.
+/// with a copy on each GPU. The runtime that the job has already changes nothing: a stack may have set more for it.
 void set_runtime(Job& job, std::string_view value) {
   if (value == "pytorch-ddp") {
     set_runtime(job, "pytorch");
     job.sharding = "no-shard";
     return;
   }
-  job.runtime = named(kRuntimes, value);
+  const Runtime runtime = named(kRuntimes, value);
+  if (job.runtime == runtime) return;
+  job.runtime = runtime;
   const bool is_own = job.runtime == Runtime::vramfit;
   const Job defaults;
   job.allocator = is_own ? defaults.allocator : "native";

@@ -75,7 +75,7 @@ class Hints(unittest.TestCase):
         done = plan("llama-3.1-8b", "--gpus", "4xRTX4090", "--tokens", "1B")
         lines = [line for line in done.stdout.splitlines() if not line.startswith(("The smallest: ", "Not considered: "))]
         self.assertLessEqual(max(map(len, lines)), LONGEST_LINE, lines)
-        for words in (r"What would fit +GiB +tokens/s  \(predicted\)", r"Hours are of 1 B tokens at the predicted speed \(figures of the GPU: \d+ fitted", r"Money is [\d.]+ per GPU and hour: \w"):
+        for words in (r"What would fit +GiB +tokens/s  \(predicted\)", r"Hours are of 1 B tokens at the predicted speed \(figures of the GPU: \d+ \w+, ", r"Money is [\d.]+ per GPU and hour: \w"):
             self.assertRegex(done.stdout, words)
 
 
@@ -94,6 +94,12 @@ class RuntimeWithoutStack(unittest.TestCase):
         done = plan("llama-3.2-1b", "--gpus", "2xH100-80GB", "--runtime", "deepspeed")
         self.assertEqual(done.returncode, FITS, done.stderr)
         self.assertIn("with transformers' Trainer with DeepSpeed", done.stdout)
+        self.assertIn("--stack trl-deepspeed, trl-dpo-deepspeed, ", done.stderr)
+
+    def test_a_runtime_that_the_stack_has_changes_none_of_its_other_defaults(self):
+        for stack in ("transformers", "accelerate", "torchtune", "torchtitan"):
+            job = ("llama-3.2-1b", "--gpus", "2xH100-80GB", "--stack", stack)
+            self.assertEqual(plan(*job, "--runtime", "pytorch-fsdp2").stdout, plan(*job).stdout, stack)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,18 @@ TEST_CASE("every default of a stack is a value of its field, and is what the job
   }
 }
 
+TEST_CASE("a stack's own runtime, set again, changes none of its other defaults") {
+  for (const Stack& stack : stacks()) {
+    for (const auto& defaults : {stack.one_gpu, stack.several_gpus, stack.with_fsdp1}) {
+      const Job job = on_stack(unresolved_job(), defaults);
+      const JobField& runtime = job_field_named("runtime");
+      Job again = job;
+      runtime.set(again, runtime.get(job));
+      CHECK(job_as_flags(again, unresolved_job()) == job_as_flags(job, unresolved_job()));
+    }
+  }
+}
+
 TEST_CASE("defaults differ between one GPU and several") {
   const Stack& trainer = stack_named("transformers");
   CHECK(defaults_text(defaults_of(trainer, parse_cluster("1xL4"))) == "--runtime pytorch --modeling transformers");
