@@ -317,7 +317,7 @@ class OtherFlags(unittest.TestCase):
         one, other = program(*cards), program(*cards, "--allow", "precision:bf16-pure")
         self.assertEqual((one.returncode, other.returncode), (4, 0), other.stderr)
         self.assertEqual(program(*cards, "--allow", "precision").stdout.splitlines()[1], other.stdout.splitlines()[1])
-        self.assertIn("that fits with --allow kernels:vramfit,precision:bf16-pure,optimizer:adamw-8bit;", program(*cards, "--allow", "any").stdout)
+        self.assertIn("configurations with --allow kernels:vramfit,precision:bf16-pure,optimizer:adamw-8bit;", program(*cards, "--allow", "any").stdout)
         base = (*cards, "--precision", "bf16-mixed")
         self.refused("--allow quantization: all matrices of layers are trained", *base, "--allow", "quantization", code=4)
         self.refused('unknown value "4bit"', *base, "--allow", "quantization:4bit")
