@@ -53,8 +53,16 @@ class Explanation {
     const RankEstimate& rank = worst_rank(estimate);
     plan_.closest = {.job = estimate.job, .total = rank.total};
     const bool lacks_host_memory = exceeds_host_memory(estimate.host_bytes, estimate.cluster);
-    none_.needs = lacks_host_memory ? host_shortage_text(estimate.host_bytes, estimate.cluster)
-                                    : shortage_text(rank, estimate.cluster);
+    const bool lacks_card_memory = verdict_of(rank, estimate.cluster.card.memory) != Verdict::fits;
+    if (!lacks_host_memory) {
+      none_.needs = shortage_text(rank, estimate.cluster);
+    } else if (!lacks_card_memory) {
+      none_.needs = host_shortage_text(estimate.host_bytes, estimate.cluster);
+      enough_host_memory_ = estimate.host_bytes;
+    } else {
+      none_.needs = fmt::format("{}, and {}", shortage_text(rank, estimate.cluster),
+                                host_shortage_text(estimate.host_bytes, estimate.cluster));
+    }
     none_.lacks = fmt::format("no plan{} fits {}{}: the smallest needs {}", set_choices(request_),
                               request_.cluster.text, decided_choices(request_), none_.needs);
     plan_.why = none_.lacks;
@@ -214,6 +222,11 @@ class Explanation {
 
   /// What was looked for in vain, so that nobody looks for it again; and what helps in any case.
   void say_that_nothing_helps() {
+    if (enough_host_memory_) {
+      none_.notes.push_back(fmt::format("{} of host memory a node would do", enough_gib_text(*enough_host_memory_)));
+      plan_.why += "; " + none_.notes.back();
+      return;
+    }
     if (!request_.names_host_memory && !request_.names_other_clusters) return;  // nobody looked
     std::vector<std::string> tried;
     if (request_.names_other_clusters && !request_.cluster.is_cpu()) {
@@ -242,6 +255,7 @@ class Explanation {
   Evaluator& evaluator_;
   Plan& plan_;
   NoPlan& none_;
+  std::optional<Bytes> enough_host_memory_;  // of a node, for the smallest job, if it lacks nothing else
 };
 
 }  // namespace

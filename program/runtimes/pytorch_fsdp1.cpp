@@ -332,6 +332,10 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
   if (job.mesh.replicate > 1 && !sharding_named(job.sharding).hybrid) {
     refuse_with_fsdp1(job, "mesh", "replicas are --sharding hybrid-shard's, a node each");
   }
+  if (job.mesh.replicate > 1 && job.mesh.shard != cluster.cards_per_node) {
+    refuse_with_fsdp1(job, "mesh",
+                      fmt::format("HYBRID_SHARD shards among the {} GPUs of a node", cluster.cards_per_node));
+  }
 }
 
 program::Program make_fsdp1(const program::LowerInputs& inputs) {

@@ -79,6 +79,22 @@ class Hints(unittest.TestCase):
             self.assertRegex(done.stdout, words)
 
 
+class HostMemory(unittest.TestCase):
+    def test_too_little_for_loading_is_told_with_what_would_do(self):
+        job = ("llama-3.1-8b", "--gpus", "2xL4", "--stack", "torchtune", "--method", "lora")
+        done = plan(*job, "--host-memory", "1GiB")
+        found = re.search(r"([\d.]+) GiB of host memory a node would do", done.stdout)
+        self.assertTrue(found, done.stdout)
+        self.assertEqual(plan(*job, "--host-memory", f"{found[1]}GiB").returncode, FITS)
+
+    def test_fsdp1_offloads_parameters(self):
+        job = ("llama-3.2-1b", "--gpus", "2x16GB@6GiB", "--seq-len", "512", "--stack", "transformers", "--runtime", "pytorch-fsdp1")
+        self.assertIn("--host-memory", plan(*job).stdout)
+        done = plan(*job, "--host-memory", "64GiB")
+        self.assertEqual(done.returncode, FITS, done.stdout)
+        self.assertIn("--offload params", done.stdout)
+
+
 class RuntimeWithoutStack(unittest.TestCase):
     def test_it_is_planned_for_the_trainer_and_other_libraries_are_named(self):
         done = plan(*UNKNOWN_STACK)
