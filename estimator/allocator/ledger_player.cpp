@@ -184,13 +184,17 @@ bool LedgerPlayer::goes_on_alike(std::size_t stop, Passes& passes) {
 /// they ended it in the state in which they began it, and small ones are no matter of theirs. The sizes of small blocks
 /// don't depend on the state of their pools, so what all pools hold together in a later pass is what they held in this
 /// one, and of large pools nothing more need be played. In a step that has repeats inside, those would be played for
-/// longer or less long; and what follows the step would find large blocks where the step found them.
+/// longer or less long; and what follows the step would find large blocks where the step found them. A large block that
+/// a step frees and makes anew would count all the time, beside small ones that live where it doesn't.
 bool LedgerPlayer::large_pools_settled(std::size_t index, const ReplayState& state, const Passes& passes,
                                        const AllocatorStats& begin) const {
   const RepeatedPart& part = parts_[index];
-  return part.events.times == kForever && part.next == index + 1 && part.events.end == ledger_.events.size() &&
-         !part.empties_cache && replay_.pools_are_apart() && state.large == passes.states.back().large &&
-         replay_.stats().device_allocs == begin.device_allocs && replay_.stats().device_frees == begin.device_frees;
+  const bool carries_large =
+      std::ranges::any_of(part.carried, [&](const auto& pair) { return replay_.is_large(pair.first); });
+  return !carries_large && part.events.times == kForever && part.next == index + 1 &&
+         part.events.end == ledger_.events.size() && !part.empties_cache && replay_.pools_are_apart() &&
+         state.large == passes.states.back().large && replay_.stats().device_allocs == begin.device_allocs &&
+         replay_.stats().device_frees == begin.device_frees;
 }
 
 bool LedgerPlayer::add_pass(std::size_t index, Passes& passes, const Sink& add) {

@@ -40,6 +40,11 @@ class LedgerReplay {
   /// Whether the large pools and the small ones are no matter of each other's, apart from the order in which they ask
   /// for segments.
   bool pools_are_apart() const { return allocator_.is_unlimited() && !allocator_.has_ranges(); }
+  /// Whether the id has a block, of a large pool.
+  bool is_large(std::int64_t id) const {
+    const int block = blocks_[static_cast<std::size_t>(id)];
+    return block != CachingAllocator::kOutOfMemory && !allocator_.is_small(block);
+  }
   const AllocatorStats& stats() const { return allocator_.stats(); }
   bool placement_mattered() const { return allocator_.placement_mattered(); }
 
