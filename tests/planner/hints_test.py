@@ -88,7 +88,7 @@ class HostMemory(unittest.TestCase):
         self.assertEqual(plan(*job, "--host-memory", f"{found[1]}GiB").returncode, FITS)
 
     def test_fsdp1_offloads_parameters(self):
-        job = ("llama-3.2-1b", "--gpus", "2x16GB@6GiB", "--seq-len", "512", "--stack", "transformers", "--runtime", "pytorch-fsdp1")
+        job = ("llama-3.2-1b", "--gpus", "2xRTX4090@10GiB", "--seq-len", "512", "--stack", "transformers", "--runtime", "pytorch-fsdp1")
         self.assertIn("--host-memory", plan(*job).stdout)
         done = plan(*job, "--host-memory", "64GiB")
         self.assertEqual(done.returncode, FITS, done.stdout)
