@@ -85,9 +85,8 @@ std::vector<ComparedLine> compare_phases(const RankEstimate& predicted, const st
 
 bool is_rehearsal(std::string_view text, const std::string& file) {
   const JsonValue document = parse_json(text, file);
-  const auto schema = std::ranges::find(document.keys, "schema");
-  return schema != document.keys.end() &&
-         document.items[static_cast<std::size_t>(schema - document.keys.begin())].text == "vramfit/rehearsal@1";
+  JsonObject object(document, file);
+  return object.is_text("schema") && object.text("schema") == "vramfit/rehearsal@1";
 }
 
 Comparison compare_rehearsal(const PlanFile& plan, std::string_view text, const std::string& file, double tolerance) {

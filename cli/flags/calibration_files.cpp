@@ -17,12 +17,7 @@
 namespace vramfit {
 namespace {
 
-bool is_run(const std::string& text, const std::string& file) {
-  const JsonValue document = parse_json(text, file);
-  const auto schema = std::ranges::find(document.keys, "schema");
-  if (schema == document.keys.end()) return false;
-  return document.items[static_cast<std::size_t>(schema - document.keys.begin())].text == "vramfit/run@1";
-}
+bool is_run(JsonObject& document) { return document.is_text("schema") && document.text("schema") == "vramfit/run@1"; }
 
 /// By its name, where it isn't the one that is asked about.
 ModelSpec model_of(const RunRecord& run, const ModelSpec& asked, const std::string& file) {
@@ -36,11 +31,9 @@ ModelSpec model_of(const RunRecord& run, const ModelSpec& asked, const std::stri
 }
 
 /// Shares of one card's peaks say nothing of another's. CPU ranks have one name for each size of memory.
-void check_card(const std::string& text, const std::string& file, const Cluster& cluster) {
-  const JsonValue document = parse_json(text, file);
-  const auto name = std::ranges::find(document.keys, "name");
-  if (name == document.keys.end()) return;
-  const std::string& card = document.items[static_cast<std::size_t>(name - document.keys.begin())].text;
+void check_card(JsonObject& document, const std::string& file, const Cluster& cluster) {
+  if (!document.has("name") && !document.is_null("name")) return;
+  const std::string card = document.text("name");
   if (card == cluster.card.name || (cluster.is_cpu() && card.starts_with("cpu-"))) return;
   throw InputError(fmt::format("--calibration {}: measured on {}, and this job is for {}", printable(file),
                                printable(card), cluster.card.name));
@@ -88,10 +81,12 @@ Efficiency efficiency_by(const std::vector<std::string>& files, const Cluster& c
   std::vector<NamedRun> runs;
   for (const std::string& file : files) {
     const std::string text = read_file(file);
-    if (is_run(text, file)) {
+    const JsonValue value = parse_json(text, file);
+    JsonObject document(value, file);
+    if (is_run(document)) {
       runs.emplace_back(file, run_from_json(text, file));
     } else {
-      check_card(text, file, cluster);
+      check_card(document, file, cluster);
       efficiency = calibrated_efficiency(cluster, efficiency, text, file);
     }
   }

@@ -39,6 +39,13 @@ def dynamic_map(signed, bits=8, decades=7):
     return numpy.sort(numpy.array(values))
 
 
+def in_blocks(values, block, largest):
+    """Blocks of numbers of which the largest magnitude is `largest`, and the scale of each block."""
+    blocks = values.reshape(-1, block)
+    scale = numpy.abs(blocks).max(axis=1, keepdims=True) / largest
+    return blocks / numpy.where(scale == 0, 1, scale), scale
+
+
 @dataclass(frozen=True)
 class Quantizer:
     block: int
@@ -46,9 +53,7 @@ class Quantizer:
     second: numpy.ndarray
 
     def rounded(self, values, table):
-        blocks = values.reshape(-1, self.block)
-        scale = numpy.abs(blocks).max(axis=1, keepdims=True)
-        x = blocks / numpy.where(scale == 0, 1, scale)
+        x, scale = in_blocks(values, self.block, 1)
         borders = (table[1:] + table[:-1]) / 2
         return (table[numpy.searchsorted(borders, x)] * scale).reshape(-1)
 
@@ -62,9 +67,8 @@ class Floating:
     second: torch.dtype
 
     def rounded(self, values, dtype):
-        blocks = values.reshape(-1, self.block)
-        scale = numpy.abs(blocks).max(axis=1, keepdims=True) / torch.finfo(dtype).max
-        rounded = torch.from_numpy(blocks / numpy.where(scale == 0, 1, scale)).float().to(dtype)
+        x, scale = in_blocks(values, self.block, torch.finfo(dtype).max)
+        rounded = torch.from_numpy(x).float().to(dtype)
         return (rounded.double().numpy() * scale).reshape(-1)
 
 

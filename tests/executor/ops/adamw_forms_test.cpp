@@ -11,6 +11,7 @@
 #include "program/optimizers/optimizers.h"
 #include "tests/executor/ops/allocations_torch.h"
 #include "tests/executor/ops/random_tensors_torch.h"
+#include "tests/executor/ops/whole_unit.h"
 
 namespace vramfit::testing {
 
@@ -20,27 +21,7 @@ constexpr std::int64_t kRows = 12, kColumns = 40, kVector = 7, kBetween = 25;  /
 constexpr std::int64_t kAll = kRows * kColumns + kBetween + kVector;
 
 /// A matrix, and a vector that doesn't follow it at once.
-Unit unit_of_two() {
-  Unit unit;
-  unit.trainable_elements = kAll;
-  UnitParameter matrix, vector;
-  matrix.rows = matrix.rows_per_rank = kRows;
-  matrix.row_elements = kColumns;
-  matrix.shard_elements = kRows * kColumns;
-  vector.rows = vector.rows_per_rank = vector.shard_elements = kVector;
-  vector.row_elements = 1;
-  vector.shard_offset = kRows * kColumns + kBetween;
-  unit.parameters = {matrix, vector};
-  return unit;
-}
-
-std::vector<ParameterRows> rows_of_two() {
-  std::vector<ParameterRows> rows;
-  for (const UnitParameter& p : unit_of_two().parameters) {
-    rows.push_back({p.shard_offset, p.rows, p.row_elements, p.rows, p.rows});
-  }
-  return rows;
-}
+Unit unit_of_two() { return whole_unit({{kRows, kColumns}, {kVector, 1}}, kBetween); }
 
 struct Form {
   OptimizerImplementation form = OptimizerImplementation::foreach;
@@ -76,7 +57,7 @@ UnitUpdate update_of(const Form& form) {
 /// What of a flat tensor is a parameter's.
 at::Tensor owned(const at::Tensor& flat) {
   std::vector<at::Tensor> parts;
-  for (const ParameterRows& rows : rows_of_two())
+  for (const ParameterRows& rows : rows_of(unit_of_two()))
     parts.push_back(flat.narrow(0, rows.offset, rows.rows * rows.columns));
   return at::cat(parts).to(at::kDouble);
 }
@@ -117,7 +98,7 @@ class Updated {
   at::ScalarType type_;
   at::Tensor parameters_, scratch_, divisor_ = at::full({1}, 2.5);
   std::vector<at::Tensor> states_;
-  std::vector<ParameterRows> rows_ = rows_of_two();
+  std::vector<ParameterRows> rows_ = rows_of(unit_of_two());
 };
 
 /// In double, as PyTorch's documentation writes it: parameters and both averages.

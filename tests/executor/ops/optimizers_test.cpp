@@ -15,6 +15,7 @@
 #include "program/optimizers/optimizers.h"
 #include "tests/executor/ops/allocations_torch.h"
 #include "tests/executor/ops/random_tensors_torch.h"
+#include "tests/executor/ops/whole_unit.h"
 
 namespace vramfit::testing {
 
@@ -24,28 +25,7 @@ constexpr std::int64_t kElements = 1024;  // whole blocks
 
 /// A unit of a matrix and a vector that one rank has whole.
 constexpr std::int64_t kRowsOfMatrix = 16, kColumns = 48, kVector = kElements - kRowsOfMatrix * kColumns;
-Unit unit_of_two() {
-  Unit unit;
-  unit.trainable_elements = kElements;
-  std::int64_t offset = 0;
-  for (const auto& [rows, columns] : {std::pair(kRowsOfMatrix, kColumns), std::pair(kVector, std::int64_t{1})}) {
-    UnitParameter p;
-    p.rows = p.rows_per_rank = rows;
-    p.row_elements = columns;
-    p.shard_elements = rows * columns;
-    p.shard_offset = std::exchange(offset, offset + p.shard_elements);
-    unit.parameters.push_back(p);
-  }
-  return unit;
-}
-
-std::vector<ParameterRows> rows_of_two() {
-  std::vector<ParameterRows> rows;
-  for (const UnitParameter& p : unit_of_two().parameters) {
-    rows.push_back({p.shard_offset, p.rows, p.row_elements, p.rows, p.rows});
-  }
-  return rows;
-}
+Unit unit_of_two() { return whole_unit({{kRowsOfMatrix, kColumns}, {kVector, 1}}); }
 
 /// Parameters and states of one unit, and what updates work in.
 struct Tensors {
@@ -100,7 +80,7 @@ Tensors fresh(std::string_view optimizer, const Form& form) {
                           .longest_row = kColumns};
   const std::int64_t scratch = row.scratch == nullptr ? 0 : row.scratch(update);
   if (scratch > 0) tensors.scratch = at::full({scratch}, NAN);
-  tensors.rows = rows_of_two();
+  tensors.rows = rows_of(unit_of_two());
   if (row.rounds_randomly) tensors.stretches = {{.offset = 0, .elements = kElements, .first = 0, .key = 7}};
   return tensors;
 }
@@ -162,7 +142,7 @@ void adafactor_truth(Tensors& t, const at::Tensor& g, const OptimizerOptions& o)
   const auto steps = t.states[3].item<double>();
   const double share = std::pow(steps, -o["beta2-decay"]), rate = std::min(o.learning_rate, 1 / std::sqrt(steps));
   const auto rms = [](const at::Tensor& x) { return std::sqrt(x.square().mean().item<double>()); };
-  for (const ParameterRows& place : rows_of_two()) {
+  for (const ParameterRows& place : rows_of(unit_of_two())) {
     const bool is_matrix = place.columns > 1;
     const auto own = [&](const at::Tensor& flat) {
       return flat.narrow(0, place.offset, place.rows * place.columns).view({place.rows, place.columns});
