@@ -19,11 +19,12 @@ namespace {
 /// "4.31", "43.1", "431": three digits, or all of a larger number.
 std::string three_digits(double value) { return fmt::format("{:.{}f}", value, value < 10 ? 2 : value < 100 ? 1 : 0); }
 
-/// "1 B", "2.50 M".
+/// "1 B tokens", "2.5 M tokens", "1 token".
 std::string tokens_text(std::int64_t tokens) {
   std::string text = short_count(tokens);
   const std::size_t zeros = text.find(".00 ");
-  return zeros == std::string::npos ? text : text.erase(zeros, 3);
+  if (zeros != std::string::npos) text.erase(zeros, 3);
+  return text + (tokens == 1 ? " token" : " tokens");
 }
 
 /// "4.31 h, 34.5 GPU hours".
@@ -43,7 +44,7 @@ std::string money_text(const TrainingCost& cost, const Price& price) {
 /// "1 B tokens: 4.31 h, 34.5 GPU hours, 115 US dollars (3.35 per GPU and hour: ...)".
 std::string training_line(const ClusterPlan& made, std::int64_t tokens) {
   const TrainingCost cost = cost_of(made, tokens);
-  std::string text = fmt::format("Training on {} tokens: {}", tokens_text(tokens), hours_text(cost));
+  std::string text = fmt::format("Training on {}: {}", tokens_text(tokens), hours_text(cost));
   if (!made.price) return text + "; no price of this GPU is known: --price 2.5/h, per GPU\n";
   return text + fmt::format(", {} ({} per GPU and hour: {})\n", money_text(cost, *made.price),
                             three_digits(made.price->per_gpu_hour), made.price->origin);
@@ -59,7 +60,7 @@ std::string cost_text(const ClusterPlan& made, std::int64_t tokens, double token
 std::string cost_origin(const ClusterPlan& made, std::int64_t tokens) {
   const PlanRequest& request = made.request;
   const Efficiency& efficiency = request.efficiency ? *request.efficiency : efficiency_of(request.cluster);
-  const std::string hours = fmt::format("Hours are of {} tokens at the predicted speed (figures of the GPU: {})",
+  const std::string hours = fmt::format("Hours are of {} at the predicted speed (figures of the GPU: {})",
                                         tokens_text(tokens), origins_text(efficiency));
   if (!made.price) return hours + "; no price of this GPU is known: --price 2.5/h, per GPU\n";
   return fmt::format("{}\nMoney is {} per GPU and hour: {}\n", hours, three_digits(made.price->per_gpu_hour),

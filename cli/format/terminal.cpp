@@ -97,6 +97,7 @@ std::string gib(Bytes bytes) { return fmt::format("{:.1f}", gib_of(bytes)); }
 
 std::string short_count(std::int64_t count) {
   const auto value = static_cast<double>(count);
+  if (count >= 1'000'000'000'000) return fmt::format("{:.2f} T", value / 1e12);
   if (count >= 1'000'000'000) return fmt::format("{:.2f} B", value / 1e9);
   if (count >= 1'000'000) return fmt::format("{:.1f} M", value / 1e6);
   return fmt::to_string(count);

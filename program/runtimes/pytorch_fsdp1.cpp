@@ -294,6 +294,11 @@ void require_dtypes(const Job& job) {
 }
 
 void require_fsdp1(const Job& job, const Cluster& cluster) {
+  if (cluster.cards() == 1) {
+    throw NotModelled(
+        "--runtime pytorch-fsdp1 on one GPU, where there is nothing to shard with (--stack transformers without "
+        "--runtime is, for transformers' Trainer, and --stack trl for TRL's SFTTrainer)");
+  }
   if (job.modeling != Modeling::transformers && job.modeling != Modeling::trl) {
     refuse_with_fsdp1(job, "modeling",
                       "--stack transformers --runtime pytorch-fsdp1 is, for transformers' Trainer, and --stack trl for "

@@ -78,6 +78,10 @@ class Hints(unittest.TestCase):
         for words in (r"What would fit +GiB +tokens/s  \(predicted\)", r"Hours are of 1 B tokens at the predicted speed \(figures of the GPU: \d+ \w+, ", r"Money is [\d.]+ per GPU and hour: \w"):
             self.assertRegex(done.stdout, words)
 
+    def test_tokens_are_counted_in_their_usual_units(self):
+        for tokens, words in (("1", "1 token: "), ("2.5M", "2.5 M tokens: "), ("15T", "15 T tokens: ")):
+            self.assertIn("\nTraining on " + words, plan("llama-3.2-1b", "--gpus", "1xH100-80GB", "--tokens", tokens).stdout)
+
 
 class HostMemory(unittest.TestCase):
     def test_too_little_for_loading_is_told_with_what_would_do(self):

@@ -186,6 +186,12 @@ TEST_CASE("what the Trainer's FSDP1 has no rules for is named") {
   CHECK(why("reshard", "last-kept").find("(--sharding full-shard and shard-grad-op decide)") != std::string::npos);
   CHECK(why("wrap", "none").starts_with("--wrap none"));
   CHECK(why("sharding", "no-shard").starts_with("--runtime pytorch-fsdp1 on one shard (--runtime pytorch-ddp"));
+
+  const Estimate alone =
+      estimate(testing::small_llama(), fsdp1_job({}), parse_cluster("1xH100-80GB"), {.suggestions = false});
+  CHECK(alone.verdict == Verdict::not_modelled);
+  CHECK(
+      alone.why.starts_with("--runtime pytorch-fsdp1 on one GPU, where there is nothing to shard with (--stack trans"));
 }
 
 }  // namespace vramfit
