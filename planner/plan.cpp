@@ -25,6 +25,7 @@
 #include "planner/search/best_first.h"
 #include "planner/search/changes.h"
 #include "planner/search/search.h"
+#include "planner/search/smallest_need.h"
 #include "program/not_modelled.h"
 #include "program/stages/optimizer_in_backward.h"
 
@@ -48,7 +49,7 @@ class Search {
  public:
   /// `asked`: with defaults still open.
   Search(const PlanRequest& request, const PlanRequest& asked)
-      : request_(request), asked_(asked), evaluator_(request) {}
+      : request_(request), asked_(asked), evaluator_(request), smallest_(request, evaluator_) {}
 
   Plan run() {
     const auto begin = std::chrono::steady_clock::now();
@@ -60,7 +61,7 @@ class Search {
     if (plan_.chosen) {
       explain_plan();
     } else {
-      find_smallest();
+      smallest_.find(groups_, plan_.search);
       explain_failure();
     }
     plan_.not_considered = not_considered(request_, plan_);
@@ -82,7 +83,7 @@ class Search {
     while (const std::optional<Option> option = queue_->next(kNoLimit)) {
       if (is_rejected(request_, option->job)) continue;
       const Attempt attempt = evaluator_.attempt(*option, request_.cluster.card.memory + Bytes{1});
-      note(attempt, option->job);
+      smallest_.note(attempt, option->job);
       if (attempt.fits) {
         plan_.chosen = evaluator_.candidate(*option);
         requested_ = requested_by(*attempt.rank);
@@ -99,41 +100,13 @@ class Search {
     Bytes most = request_.cluster.card.memory;
     while (const std::optional<Option> option = queue.next(most)) {
       const Attempt attempt = evaluator_.attempt(*option, most + Bytes{1});
-      note(attempt, option->job);
+      smallest_.note(attempt, option->job);
+      queue.retry_last(attempt);
       if (!attempt.fits) continue;
       smallest = option;
       most = attempt.rank->total - Bytes{1};
     }
     if (smallest) plan_.chosen = evaluator_.candidate(*smallest);
-  }
-
-  void note(const Attempt& attempt, const Job& job) {
-    if (!attempt.is_modelled && not_modelled_.empty()) not_modelled_ = evaluator_.estimate_of(job).why;
-    if (!attempt.rank || attempt.rank->total >= smallest_total_) return;
-    smallest_total_ = attempt.rank->total;
-    smallest_ = job;
-  }
-
-  // The smallest need of all: those whose bound is lowest are estimated until no bound is below what was found.
-  // The most that a job may need to be looked at: where thousands need nearly the same, the last two percent tell
-  // nobody anything, unless it is what is missing.
-  Bytes worth_knowing() const {
-    if (smallest_total_ == kNoLimit) return kNoLimit;
-    if (request_.job.runtime != Runtime::vramfit) return smallest_total_ - Bytes{1};  // few enough to look at all
-    const std::int64_t missing = std::max<std::int64_t>(smallest_total_.n - request_.cluster.card.memory.n, 0);
-    return smallest_total_ - Bytes{1 + std::min(missing / 20, smallest_total_.n / 50)};
-  }
-
-  void find_smallest() {
-    SearchCounts counts;  // the configurations have been counted
-    BestFirst smallest(evaluator_, request_, smallest_sizes(groups_), BestBy::need, counts);
-    smallest.look_at_one_of_alike();
-    while (const std::optional<Option> option = smallest.next(worth_knowing())) {
-      const Attempt attempt = evaluator_.attempt(*option, smallest_total_);
-      note(attempt, option->job);
-      smallest.retry_last(attempt);
-    }
-    plan_.search.bounds += counts.bounds;
   }
 
   void explain_plan() {
@@ -324,8 +297,8 @@ class Search {
   }
 
   void explain_failure() {
-    if (!smallest_) refuse_all();
-    explain_no_plan(request_, asked_, evaluator_, *smallest_, plan_);
+    if (!smallest_.job()) refuse_all();
+    explain_no_plan(request_, asked_, evaluator_, *smallest_.job(), plan_);
     for (std::string& each : void_allowed(request_)) {
       plan_.why += "; " + each;
       plan_.none->notes.push_back(std::move(each));
@@ -344,7 +317,8 @@ class Search {
     }
     const Estimate& asked = evaluator_.estimate_of(request_.job);
     if (asked.verdict == Verdict::not_modelled) throw NotModelled(asked.why);
-    throw NotModelled(not_modelled_.empty() ? "any choice for this job" : not_modelled_);
+    const std::optional<Job>& other = smallest_.without_rules();
+    throw NotModelled(other ? evaluator_.estimate_of(*other).why : "any choice for this job");
   }
 
   const PlanRequest& request_;
@@ -358,9 +332,7 @@ class Search {
   Bytes requested_;             // by the plan, and outside the allocator
   std::vector<Option> faster_;  // those that were tried and don't fit
   Plan plan_;
-  std::optional<Job> smallest_;  // of the jobs seen, the one with the smallest total
-  Bytes smallest_total_ = kNoLimit;
-  std::string not_modelled_;
+  SmallestNeed smallest_;
 };
 
 }  // namespace

@@ -154,7 +154,7 @@ PlanRequest with_most_host_memory(const PlanRequest& asked) {
 }  // namespace
 
 bool could_offload(const PlanRequest& request) {
-  if (request.cluster.is_cpu() || request.cluster.host_memory.n != 0 || request.is_fixed("offload")) return false;
+  if (request.cluster.is_cpu() || request.is_fixed("offload")) return false;
   Cluster roomy = request.cluster;
   roomy.host_memory = kMostHostMemory;
   const Efficiency efficiency = efficiency_of(request.cluster);

@@ -29,12 +29,11 @@ struct OffloadedPlan {
   double tokens_per_second = 0;
   std::vector<std::string> needs;  // as a change has them
 };
-/// Whether the runtime could move something to the host if somebody said that there is memory for it. `request` is
-/// resolved.
+/// Whether the runtime could move something to the host, with as much memory as it takes. `request` is resolved.
 bool could_offload(const PlanRequest& request);
 /// As a plan would answer; then, of what is allowed, that with the least host memory if it needs less than half as
-/// much. None where host memory is stated or is all there is, where --offload is set, and where the runtime has no
-/// rules for it.
+/// much. None where host memory is all there is, where --offload is set, and where the runtime has no rules for it.
+/// Where host memory is stated, it is more than that.
 std::vector<OffloadedPlan> with_host_memory(const PlanRequest& asked, const std::shared_ptr<ModelStages>& model);
 /// With a last resort that isn't allowed: that with the least host memory, if it needs less than half of `host`. Of the
 /// engine alone: other runtimes are walked through, which takes too long.

@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include "base/conflict.h"
+#include "base/error.h"
 #include "base/process/in_parallel.h"
 #include "job/cluster/cluster_text.h"
 #include "job/cluster/host_memory.h"
@@ -34,7 +36,7 @@ struct ElsewhereFits {
 ElsewhereFits search_elsewhere(const PlanRequest& request, const PlanRequest& asked,
                                const std::shared_ptr<ModelStages>& model) {
   ElsewhereFits found;
-  // Where nobody said how much host memory there is, nothing was offloaded.
+  // Where nobody said how much host memory there is, nothing was offloaded; and more than there is may do.
   if (request.names_host_memory) found.offloaded = with_host_memory(request, model);
   if (!request.names_other_clusters) return found;
   // A choice that was set may take more where there are more ranks: replicas, groups of so many.
@@ -119,13 +121,22 @@ class Explanation {
       const std::string host = enough_gib_text(each.host);
       plan_.why += fmt::format("{} with {}{}{} of host memory a node (--host-memory) it would fit at {}", joint(),
                                change, change.empty() ? "" : " and ", host, format_gib(each.total));
-      const std::string flag = fmt::format("--host-memory {}GiB", host.substr(0, host.find(' ')));
+      const std::string flag = host_memory_flag(host.substr(0, host.find(' ')));
       none_.remedies.push_back({.flags = change.empty() ? flag : change + " " + flag,
                                 .note = "of each node",
                                 .total = each.total,
                                 .tokens_per_second = each.tokens_per_second,
                                 .cards = request_.cluster.cards()});
     }
+  }
+
+  /// Of so many GiB, where the person says it: "--host-memory 64GiB", "--gpus 1xRTX4090,host=64GiB".
+  std::string host_memory_flag(std::string_view gib) const {
+    const std::string& cluster = request_.cluster.text;
+    const std::string key = fmt::format(",{}", kHostMemoryKey);
+    const std::size_t host = cluster.find(key);
+    if (host == std::string::npos) return fmt::format("--host-memory {}GiB", gib);
+    return fmt::format("--gpus {}{}{}GiB", cluster.substr(0, host), key, gib);
   }
 
   void offer_other_cluster(ElsewhereFits found) {
@@ -228,6 +239,7 @@ class Explanation {
       return;
     }
     if (!request_.names_host_memory && !request_.names_other_clusters) return;  // nobody looked
+    if (offer_several_changes()) return;
     std::vector<std::string> tried;
     if (request_.names_other_clusters && !request_.cluster.is_cpu()) {
       tried.push_back(fmt::format("more of these GPUs, up to {} nodes", kMostNodes));
@@ -239,6 +251,19 @@ class Explanation {
                               : fmt::format("nothing that was tried would do ({}), but {} with more memory would",
                                             fmt::join(tried, "; "), larger));
     plan_.why += "; " + none_.notes.back();
+  }
+
+  // Where no change alone would do.
+  bool offer_several_changes() {
+    PlanRequest any = request_;
+    any.allowed = parse_allowed("any");
+    try {
+      return offer_allowed(fastest(any, groups_to_search(any)));
+    } catch (const Conflict&) {
+      return false;  // the job can't have any
+    } catch (const InputError&) {
+      return false;  // too many combinations
+    }
   }
 
   /// Between more than two nodes and half of them are sizes that nobody tried.

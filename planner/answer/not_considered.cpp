@@ -64,7 +64,7 @@ std::vector<std::string> not_considered(const PlanRequest& request, const Plan& 
     list.push_back(fmt::format("changes to the result (--allow {})", kinds));
   }
   const bool was_looked_for = !plan.chosen && request.names_host_memory;
-  if (!was_looked_for && could_offload(request)) {
+  if (!was_looked_for && request.cluster.host_memory.n == 0 && could_offload(request)) {
     list.emplace_back("offload to host memory (--host-memory SIZE)");
   }
   if (loses_checkpoints(request)) {

@@ -53,7 +53,8 @@ struct Dimension {
   bool is_fine = false;
   /// Whether its choices differ in the allocator's fragments alone: not in time, and not in what is requested. Such
   /// rows are the last; the first choice is the job as it is, and others are tried where the fragments of those before
-  /// it are too many.
+  /// it are too many. The last one leaves the fewest in most jobs: where the smallest need is looked for, it comes
+  /// first.
   bool only_fragments = false;
 };
 

@@ -179,16 +179,34 @@ void BestFirst::look_at(Node& node) {
   node.is_exact = true;
 }
 
+/// By need, the last choice of a row that changes fragments comes first, as it leaves the fewest.
+void BestFirst::leave_few_fragments(Node& node) const {
+  const Space& space = spaces_[node.base];
+  if (by_ == BestBy::speed || node.level == space.levels()) return;
+  std::vector<Job> jobs = space.choices(node.job, node.level);
+  if (jobs.size() < 2) return;
+  node.job = std::move(jobs.back());
+  jobs.pop_back();
+  node.others = std::move(jobs);
+}
+
 void BestFirst::retry_last(const Attempt& attempt) {
   const Space& space = spaces_[last_.base];
-  if (!attempt.requests_fit || last_.level == space.levels()) return;
-  const Node tried = last_;
-  std::vector<Job> jobs = space.choices(tried.job, tried.level);
-  for (std::size_t c = 1; c < jobs.size(); ++c) {
+  if (last_.level == space.levels() || (by_ == BestBy::speed && !attempt.requests_fit)) return;
+  Node tried = last_;
+  std::vector<Job> jobs = std::move(tried.others);
+  std::size_t choice = 0;
+  if (by_ == BestBy::speed) {
+    jobs = space.choices(tried.job, tried.level);
+    if (!jobs.empty()) jobs.erase(jobs.begin());  // that was tried
+    choice = 1;
+  }
+  tried.others.clear();
+  ++tried.level;
+  for (Job& job : jobs) {
     Node other = tried;
-    other.job = std::move(jobs[c]);
-    other.level = tried.level + 1;
-    other.place.choices[other.level] = static_cast<std::uint16_t>(c);
+    other.job = std::move(job);
+    other.place.choices[other.level] = static_cast<std::uint16_t>(choice++);
     push(std::move(other));
   }
 }
@@ -224,6 +242,7 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
       push(std::move(node));
       continue;
     }
+    leave_few_fragments(node);
     look_at(node);
     if (is_ruled_out(node)) {
       ++counts_.ruled_out;

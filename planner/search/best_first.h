@@ -36,8 +36,8 @@ class BestFirst {
   /// placed: by speed they are passed over, without times.
   const std::vector<Option>& passed_over() const { return passed_over_; }
 
-  /// To be called of the last configuration if it doesn't fit: where its requests alone would, it comes again with the
-  /// other choices of rows that change fragments.
+  /// To be called of the last configuration: it comes again with the other choices of rows that change fragments. By
+  /// speed, only if it doesn't fit and its requests alone would.
   void retry_last(const Attempt& attempt);
 
   /// From now on only the first is looked at of those that differ in fine rows alone and of which the bound of memory
@@ -55,8 +55,9 @@ class BestFirst {
     double most_tokens_per_second = 0;                   // likewise
     std::size_t base = 0, level = 0;                     // the first that is open
     Place place;
-    int walked = 0;         // how many of its bounds by walks with few blocks, and by none, are in it
-    bool is_exact = false;  // a configuration of which all is known that next() says
+    std::vector<Job> others = {};  // by need: with the choices of the row that changes fragments that weren't tried
+    int walked = 0;                // how many of its bounds by walks with few blocks, and by none, are in it
+    bool is_exact = false;         // a configuration of which all is known that next() says
   };
   struct Entry {
     double value = 0;  // the greatest is next
@@ -76,6 +77,7 @@ class BestFirst {
   /// Whether walks with few blocks show that it may not be the next, so that it has to wait for its turn again.
   bool may_wait(Node& node);
   bool may_wait_by_need(Node& node);
+  void leave_few_fragments(Node& node) const;
   void look_at(Node& node);
   Option option_of(Node node) const;
   /// With fine rows left out.

@@ -20,7 +20,9 @@ CASES = [
     ((*SMALL, "--gpus", "1xRTX4090@8GiB", "--objective", "headroom"), ["--host-memory ", "--gpus 4xRTX4090@8GiB"]),
     ((*SMALL, "--gpus", "2xRTX4090@8GiB,1xRTX4090@8GiB"), ["--host-memory ", "--gpus 4xRTX4090@8GiB"]),
     ((*SMALL, "--gpus", "auto:RTX4090@4GiB", "--global-batch", "2"), ["--host-memory "]),
-    ((*SMALL, "--gpus", "1xRTX4090@8GiB,host=2GiB"), ["--gpus 4xRTX4090@8GiB,host=2GiB"]),
+    ((*SMALL, "--gpus", "1xRTX4090@8GiB,host=2GiB"), ["--gpus 1xRTX4090@8GiB,host=", "--gpus 4xRTX4090@8GiB,host=2GiB"]),
+    (("llama-3.1-8b", "--gpus", "8xH100-80GB", "--host-memory", "128GiB", "--stack", "transformers"), ["--allow precision:bf16-pure", "--host-memory "]),
+    (("llama-3.1-8b", "--gpus", "1xT4", "--stack", "transformers"), ["--allow method:qlora,seq-len:"]),
 ]
 UNKNOWN_STACK = ("llama-3.1-8b", "--gpus", "8xH100-80GB", "--checkpointing", "full", "--runtime", "pytorch-fsdp2")
 
@@ -41,8 +43,8 @@ def followed(arguments, hint):
     if words[0] == "without":
         return [each for each in arguments if each not in words[1:]]
     changed = list(arguments)
-    if words[0] == "--gpus":
-        at = changed.index("--gpus")
+    if words[0] in changed and words[0] in ("--gpus", "--host-memory"):
+        at = changed.index(words[0])
         del changed[at:at + 2]
     return changed + words
 
@@ -59,6 +61,24 @@ class Hints(unittest.TestCase):
                 for each in said:
                     there = plan(*followed(arguments, each))
                     self.assertEqual(there.returncode, FITS, (each, there.stdout[:300], there.stderr))
+
+    def test_the_smallest_need_is_of_the_allocator_with_fewest_fragments(self):
+        for job in (("qwen3-4b", "--gpus", "1xRTX4090", "--stack", "transformers"), ("llama-3.1-8b", "--gpus", "4xRTX4090", "--stack", "deepspeed")):
+            smallest = re.search(r"\nThe smallest: (.*)", plan(*job).stdout)[1]
+            self.assertIn("--allocator expandable", smallest)
+
+    def test_the_smallest_need_is_not_above_its_neighbours(self):
+        def needs(*arguments):
+            return float(re.search(r"the smallest needs ([\d.]+) GiB", plan(*arguments).stdout)[1])
+
+        job = ("llama-3.1-8b", "--gpus", "1xRTX4090")
+        for other in (("--checkpointing", "full"), ("--checkpointing", "full", "--loss", "chunked:8")):
+            self.assertLessEqual(needs(*job), needs(*job, *other), other)
+
+    def test_the_plan_with_most_headroom_has_the_allocator_with_fewest_fragments(self):
+        done = plan("llama-3.2-1b", "--gpus", "2xRTX4090", "--seq-len", "1024", "--objective", "headroom", "--stack", "transformers")
+        self.assertEqual(done.returncode, FITS, done.stderr)
+        self.assertIn("--allocator expandable", done.stdout.split("\nFlags: ")[1].splitlines()[0])
 
     def test_another_objective_says_what_would_do_too(self):
         for objective in ("longest-sequence", "largest-batch"):
