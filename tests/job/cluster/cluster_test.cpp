@@ -68,6 +68,21 @@ TEST_CASE("nodes, cards and the card are read in any case") {
   CHECK(cluster.notes.empty());
 }
 
+TEST_CASE("no name of a card with PCIe alone is that of one with NVLink") {
+  for (const char* name : {"A100-PCIe-40GB", "A100-PCIE-40GB", "A100-PCIe-80GB", "H100-PCIe", "P100-PCIe", "P100"}) {
+    CAPTURE(name);
+    const Card card = parse_cluster(std::string("8x") + name).card;
+    CHECK(card.link_bandwidth == card.pcie_bandwidth);
+  }
+  for (const Card& card : card_catalog()) {
+    for (const std::string& alias : card.aliases) {
+      if (alias.find("PCIe") == std::string::npos) continue;
+      CHECK_MESSAGE(card.link_bandwidth == card.pcie_bandwidth, alias);
+    }
+  }
+  CHECK(parse_cluster("8xA100-40GB").card.link_bandwidth == 300e9);
+}
+
 TEST_CASE("an alias is read as its card, and the notes say so") {
   const Cluster cluster = parse_cluster("8xA100");
   CHECK(cluster.card.name == "A100-80GB");
