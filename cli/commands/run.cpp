@@ -217,8 +217,7 @@ void add_no_clip(CLI::App& command, RunFlags& flags) {
 
 void add_run_flag(CLI::App& command, const RunFlag& flag, std::vector<std::string>& values) {
   const std::string name = flag.name == "-o" ? "-o,--output" : std::string(flag.name);
-  CLI::Option* option = flag.name == "--dump-logits" ? command.add_flag(name + "{on}", values)
-                                                     : command.add_option(name, values)->expected(1);
+  CLI::Option* option = command.add_option(name, values)->expected(1);
   option->allow_extra_args(false);  // the next word is MODEL, not another value
   option->description(std::string(flag.help))->type_name(std::string(flag.values))->group(heading_of(flag.group));
   if (flag.name == "--data") option->take_all();

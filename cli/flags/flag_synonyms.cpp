@@ -98,7 +98,37 @@ struct Hint {
 constexpr std::string_view kLiger =
     "Liger's kernels and losses are not modelled; your own script with them is answered by \"vramfit rehearse --gpus "
     "CLUSTER -- CMD\"";
+constexpr std::string_view kPacking =
+    "every row is taken as full, packed or not: --seq-len is its length, and --micro-batch how many a GPU has at once";
+constexpr std::string_view kOtherParallelism =
+    "there are no rules for tensor, pipeline, context and expert parallelism; your own script with them is answered by "
+    "\"vramfit rehearse --gpus CLUSTER -- CMD\"";
 constexpr std::array kHints{
+    Hint{"--packing", kPacking},
+    Hint{"--sample-packing", kPacking},
+    Hint{"--neat-packing", kPacking},
+    Hint{"--tensor-parallel", kOtherParallelism},
+    Hint{"--tensor-parallel-size", kOtherParallelism},
+    Hint{"--tensor-model-parallel-size", kOtherParallelism},
+    Hint{"--tp", kOtherParallelism},
+    Hint{"--tp-size", kOtherParallelism},
+    Hint{"--pipeline-parallel", kOtherParallelism},
+    Hint{"--pipeline-parallel-size", kOtherParallelism},
+    Hint{"--pipeline-model-parallel-size", kOtherParallelism},
+    Hint{"--pp", kOtherParallelism},
+    Hint{"--pp-size", kOtherParallelism},
+    Hint{"--context-parallel", kOtherParallelism},
+    Hint{"--context-parallel-size", kOtherParallelism},
+    Hint{"--cp", kOtherParallelism},
+    Hint{"--cp-size", kOtherParallelism},
+    Hint{"--sequence-parallel", kOtherParallelism},
+    Hint{"--sp", kOtherParallelism},
+    Hint{"--sp-size", kOtherParallelism},
+    Hint{"--expert-parallel", kOtherParallelism},
+    Hint{"--expert-parallel-size", kOtherParallelism},
+    Hint{"--expert-model-parallel-size", kOtherParallelism},
+    Hint{"--ep", kOtherParallelism},
+    Hint{"--ep-size", kOtherParallelism},
     Hint{"--liger", kLiger},
     Hint{"--use-liger", kLiger},
     Hint{"--use-liger-kernel", kLiger},
@@ -109,6 +139,12 @@ constexpr std::array kHints{
 
 bool has_flag(const CLI::App& command, std::string_view flag) {
   return command.get_option_no_throw(std::string(flag)) != nullptr;
+}
+
+/// Whether the flag is one of those that are on or off.
+bool is_toggle(const CLI::App& command, const std::string& flag) {
+  const CLI::Option* const option = command.get_option_no_throw(flag);
+  return option != nullptr && option->get_type_name() == "on|off";
 }
 
 std::optional<bool> as_switch(std::string_view word) {
@@ -126,6 +162,39 @@ std::optional<std::string> said_by_switch(const Synonym& row, const std::string&
   const std::optional<bool> is_on = as_switch(value);
   if (is_on == false) return row.off.empty() ? std::nullopt : std::optional(std::string(row.off));
   return is_on ? std::string(row.value) : value;
+}
+
+/// transformers' --fsdp takes words: a strategy, auto_wrap, which is how the Trainer wraps anyway, and offload.
+struct FsdpWord {
+  std::string_view theirs, flag, value;
+};
+constexpr std::array kFsdpWords{
+    FsdpWord{"full_shard", "--sharding", "full-shard"},
+    FsdpWord{"shard_grad_op", "--sharding", "shard-grad-op"},
+    FsdpWord{"no_shard", "--sharding", "no-shard"},
+    FsdpWord{"hybrid_shard", "--sharding", "hybrid-shard"},
+    FsdpWord{"hybrid_shard_zero2", "--sharding", "hybrid-shard-zero2"},
+    FsdpWord{"auto_wrap", "", ""},
+    FsdpWord{"offload", "--offload", "params"},
+};
+
+/// The flags that a value of --fsdp stands for, --sharding full-shard where it names no strategy; none where a word of
+/// it is no such word.
+std::vector<std::pair<std::string_view, std::string_view>> fsdp_flags(std::string_view value) {
+  std::vector<std::pair<std::string_view, std::string_view>> flags;
+  bool has_strategy = false;
+  while (true) {
+    const std::size_t end = value.find_first_of(" ,");
+    const std::string_view word = value.substr(0, end);
+    const auto* const row = std::ranges::find(kFsdpWords, word, &FsdpWord::theirs);
+    if (!word.empty() && row == kFsdpWords.end()) return {};
+    if (!word.empty() && !row->flag.empty()) flags.emplace_back(row->flag, row->value);
+    has_strategy = has_strategy || (!word.empty() && row->flag == "--sharding");
+    if (end == std::string_view::npos) break;
+    value.remove_prefix(end + 1);
+  }
+  if (!has_strategy) flags.emplace(flags.begin(), "--sharding", "full-shard");
+  return flags;
 }
 
 const Synonym* meant_by(const CLI::App& command, std::string_view name) {
@@ -150,11 +219,13 @@ class Reader {
   void read_word(const std::string& word) {
     const std::size_t equals = std::min(word.find('='), word.size());
     std::string name = word.substr(0, equals);
-    if (!name.starts_with("--") || has_flag(command_, name)) {
+    if (!name.starts_with("--") || (has_flag(command_, name) && !is_toggle(command_, name))) {
       known_.push_back(word);
       return;
     }
     std::ranges::replace(name, '_', '-');
+    if (is_toggle(command_, name)) return toggle(name, word.substr(equals));
+    if (name == "--fsdp" && meant_by(command_, name) != nullptr && read_fsdp(word.substr(equals))) return;
     const Synonym* synonym = has_flag(command_, name) ? nullptr : meant_by(command_, name);
     if (synonym == nullptr) {
       known_.push_back((has_flag(command_, name) ? name : word.substr(0, equals)) + word.substr(equals));
@@ -164,6 +235,31 @@ class Reader {
     } else {
       turn_on(*synonym, name, equals < word.size() ? std::optional(word.substr(equals + 1)) : std::nullopt);
     }
+  }
+
+  /// "--compile", "--compile on" and "--compile=on" are one; the word behind is MODEL where it is no on or off.
+  void toggle(const std::string& name, const std::string& joined) {
+    std::string value = joined.empty() ? "on" : joined.substr(1);
+    if (joined.empty() && at_ + 1 < words_.size() && as_switch(words_[at_ + 1])) value = words_[++at_];
+    if (const std::optional<bool> is_on = as_switch(value)) value = *is_on ? "on" : "off";
+    known_.push_back(fmt::format("{}={}", name, value));
+  }
+
+  /// "--fsdp full_shard", "--fsdp 'full_shard auto_wrap'". Returns whether a value follows that is of such words.
+  bool read_fsdp(const std::string& joined) {
+    const bool is_next = joined.empty() && at_ + 1 < words_.size();
+    const std::string value = is_next ? words_[at_ + 1] : joined.substr(std::min<std::size_t>(1, joined.size()));
+    if (value.empty()) return false;
+    const auto flags = fsdp_flags(value);
+    if (flags.empty()) return false;
+    if (is_next) ++at_;
+    std::string meant;
+    for (const auto& [flag, said] : flags) {
+      known_.push_back(fmt::format("{}={}", flag, said));
+      meant += fmt::format("{}{} {}", meant.empty() ? "" : " ", flag, said);
+    }
+    say(fmt::format("--fsdp {}", value), meant);
+    return true;
   }
 
   /// "--bf16", "--bf16 true", "--bf16=false": off means that nothing was said.

@@ -56,9 +56,7 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
   flags.values.resize(fields.size());
   for (std::size_t i = 0; i < fields.size(); ++i) {
     const JobField& field = fields[i];
-    CLI::Option* option = field.name == "deterministic"
-                              ? command.add_flag(flag_of(field) + "{on}", flags.values[i])
-                              : command.add_option(flag_of(field), flags.values[i])->expected(1);
+    CLI::Option* option = command.add_option(flag_of(field), flags.values[i])->expected(1);
     option->allow_extra_args(false);  // the next word is MODEL, not another value
     option->description(std::string(field.help))->type_name(std::string(field.values))->group(heading_of(field.group));
     if (field.form == FieldForm::list) option->take_all();

@@ -101,6 +101,8 @@ class WhatPeopleType(unittest.TestCase):
                 (["--stack", "trl", "--gradient_checkpointing", "False"], ["--stack", "trl", "--checkpointing", "none"]),
                 (["--no-gradient-checkpointing"], ["--checkpointing", "none"]),
                 (["--what-if", "gradient_checkpointing=off"], ["--what-if", "checkpointing=none"]),
+                (["--fsdp", "full_shard"], ["--sharding", "full-shard"]), (["--fsdp", "shard_grad_op auto_wrap"], ["--sharding", "shard-grad-op"]),
+                (["--fsdp", "full_shard auto_wrap offload"], ["--sharding", "full-shard", "--offload", "params"]),
                 (["--seq_len", "256"], ["--seq-len", "256"])):
             self.same(typed, ours)
 
@@ -110,6 +112,21 @@ class WhatPeopleType(unittest.TestCase):
         done = program("estimate", MODEL, "--gpus", "1xH100-80GB", "--use_liger_kernel")
         self.assertEqual(done.returncode, 2)
         self.assertIn("vramfit rehearse", done.stderr)
+
+    def test_what_has_no_rules_is_said_with_what_answers(self):
+        for flag in ("--tensor-parallel", "--tp", "--pp", "--pipeline_parallel", "--context-parallel", "--expert-parallel"):
+            said = program("estimate", MODEL, "--gpus", "2xH100-80GB", flag, "2").stderr
+            self.assertIn(f"{flag}: unknown flag; there are no rules for tensor, pipeline, context and expert parallelism", said)
+            self.assertIn("vramfit rehearse --gpus CLUSTER", said)
+        for value in ([], ["on"], ["true"]):
+            self.assertIn("every row is taken as full, packed or not", program("estimate", MODEL, "--gpus", "2xH100-80GB", "--packing", *value).stderr)
+
+    def test_what_is_on_or_off_needs_no_value(self):
+        for typed in (["--wrap-embeddings"], ["--wrap-embeddings", "on"], ["--wrap_embeddings=true"]):
+            self.assertEqual(self.same(typed, ["--wrap-embeddings=on"]), "")
+        ours = program("estimate", MODEL, "--gpus", "2xH100-80GB", "--stack", "vramfit", "--deterministic=on")
+        for typed in (["--deterministic", MODEL], ["--deterministic", "on", MODEL], [MODEL, "--deterministic"]):
+            self.assertEqual(program("estimate", *typed, "--gpus", "2xH100-80GB", "--stack", "vramfit").stdout, ours.stdout)
 
     def test_values_of_other_tools_are_read(self):
         for typed, ours in (

@@ -9,8 +9,11 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
+#include "cli/flags/flag_synonyms.h"
+#include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
+#include "job/fields/whole_job_flags.h"
 #include "job/fields/zero_text.h"
 #include "tests/support/paths.h"
 #include "tests/support/temporary_directory.h"
@@ -18,10 +21,14 @@
 namespace vramfit {
 namespace {
 
-JobChoice choice_of(std::vector<std::string> arguments) {
+/// As a command line is read; what is read otherwise than typed is said in `notes`.
+JobChoice choice_of(const std::vector<std::string>& words, std::vector<std::string>* notes = nullptr) {
   CLI::App app;
   JobFlags flags;
   add_job_flags(app, flags);
+  std::vector<std::string> said;
+  std::vector<std::string> arguments = with_known_flags(app, words, said);
+  if (notes != nullptr) *notes = said;
   std::reverse(arguments.begin(), arguments.end());
   app.parse(arguments);
   return read_job_choice(flags);
@@ -132,6 +139,55 @@ TEST_CASE("every field keeps a value that differs from its default through flags
     CHECK(job_field_named(other.first).get(choice.job) == other.second);
     CHECK(job_field_named(other.first).get(read_back) == other.second);
   }
+}
+
+TEST_CASE("the flags that answers print are the job, as one types them, with every field set") {
+  std::vector<std::string> arguments;
+  for (const auto& [name, value] : kOtherValues)
+    arguments.push_back(fmt::format("{}={}", flag_of(job_field_named(name)), value));
+  const Job job = choice_of(arguments).job;
+  const std::string printed = whole_job_flags(job);
+  CHECK(printed.find("--deterministic on") != std::string::npos);
+  const Job again = choice_of(split_list(printed, ' ')).job;
+  CHECK(job_to_json(again) == job_to_json(job));
+}
+
+TEST_CASE("what is on or off needs no value, and takes one behind a space or '='") {
+  for (const JobField& field : job_fields()) {
+    if (field.values != "on|off") continue;
+    CAPTURE(field.name);
+    const std::string flag = flag_of(field);
+    CHECK(field.get(choice_of({flag, "some-model"}).job) == "on");
+    CHECK(field.get(choice_of({"some-model", flag}).job) == "on");
+    CHECK(field.get(choice_of({flag, "on", "some-model"}).job) == "on");
+    for (const char* off : {"off", "false", "no"}) {
+      CHECK(choice_of({flag, off, "some-model"}).fixed == std::vector<std::string>{std::string(field.name)});
+      CHECK(field.get(choice_of({flag + "=" + off}).job) == field.get(choice_of({flag + "=off"}).job));
+      CHECK(field.get(choice_of({flag, off}).job) != "on");
+    }
+    CHECK(message_of({flag + "=maybe"}).find("unknown value \"maybe\"") != std::string::npos);
+  }
+}
+
+TEST_CASE("transformers' --fsdp is read with its words, and without any") {
+  const auto read = [](const std::vector<std::string>& words) {
+    const Job job = choice_of(words).job;
+    return job.sharding + " " + job_field_named("offload").get(job);
+  };
+  for (const char* words : {"full_shard", "full_shard auto_wrap", "auto_wrap", "true", "full_shard,auto_wrap"}) {
+    CAPTURE(words);
+    CHECK(read({"--fsdp", words, "some-model"}) == read({"--sharding", "full-shard"}));
+    CHECK(read({"some-model", std::string("--fsdp=") + words}) == read({"--sharding", "full-shard"}));
+  }
+  CHECK(read({"--fsdp", "some-model"}) == read({"--sharding", "full-shard"}));
+  CHECK(read({"--fsdp", "shard_grad_op auto_wrap"}) == read({"--sharding", "shard-grad-op"}));
+  CHECK(read({"--fsdp", "hybrid_shard"}) == read({"--sharding", "hybrid-shard"}));
+  CHECK(read({"--fsdp", "full_shard auto_wrap offload"}) == read({"--sharding", "full-shard", "--offload", "params"}));
+  std::vector<std::string> notes;
+  choice_of({"--fsdp", "shard_grad_op offload"}, &notes);
+  CHECK(notes ==
+        std::vector<std::string>{"--fsdp shard_grad_op offload is read as --sharding shard-grad-op --offload params"});
+  CHECK(message_of({"--fsdp=everything"}).find("--sharding: unknown sharding \"everything\"") == 0);
 }
 
 TEST_CASE("without flags nothing is decided and nothing is fixed") {
