@@ -31,7 +31,6 @@
 #include "program/stages/units_layout.h"
 
 namespace vramfit {
-
 namespace {
 
 // CPU: the ledger holds every allocation; the bound leaves half a percent for scratch that a library's version
@@ -362,6 +361,7 @@ std::optional<RankEstimate> estimate_program_below(const program::Program& progr
 
 Estimate estimate(const ModelSpec& spec, const Job& job, const Cluster& cluster, const EstimateOptions& options) {
   Estimate e = begun(spec, job, cluster);
+  e.run = options.run;
   try {
     estimate_ranks(e, spec, options, std::holds_alternative<UnsetLoss>(job.loss));
   } catch (const NotModelled& feature) {

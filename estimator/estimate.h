@@ -50,7 +50,8 @@ struct Estimate {
   std::string model_name;
   std::string stack;  // for which it holds: a row of stacks()
   std::int64_t parameters = 0;
-  Job job;  // with every default filled in
+  Job job;              // with every default filled in
+  RunEffects run = {};  // what was counted besides the job
   Cluster cluster;
   std::vector<RankEstimate> ranks;
   int worst = 0;

@@ -2,6 +2,7 @@
 
 #include "estimator/at_peak.h"
 #include "estimator/changes/what_if.h"
+#include "estimator/run_effect_text.h"
 #include "job/fields/job_json.h"
 #include "program/files/rank_json.h"
 
@@ -44,6 +45,10 @@ void write_at_peak(JsonWriter& writer, const AtPeak& at_peak) {
 }
 
 }  // namespace
+
+void write_run_effects(JsonWriter& writer, const RunEffects& run) {
+  writer.member("clip", run.clip).member("save_kind", save_kind_of(run));
+}
 
 void write_speed(JsonWriter& writer, const Speed& speed, const std::vector<Figure>& figures) {
   writer.begin_object();
@@ -97,6 +102,7 @@ std::string estimate_to_json(const Estimate& estimate, const EstimateExtras& ext
   JsonWriter writer;
   writer.begin_object().member("schema", "vramfit/estimate@1");
   write_estimate_members(writer, estimate);
+  write_run_effects(writer, estimate.run);
   if (estimate.speed) write_speed(writer.key("speed"), *estimate.speed, estimate.figures);
   write_others(writer, estimate.others);
   if (!extras.what_ifs.empty()) write_what_ifs(writer, estimate, extras.what_ifs);

@@ -25,6 +25,9 @@ std::string estimate_to_json(const Estimate& estimate, const EstimateExtras& ext
 /// Writes an estimate's members from `model` to `worst` into the open object: estimates and plans share them.
 void write_estimate_members(JsonWriter& writer, const Estimate& estimate);
 
+/// Writes "clip" and "save_kind": what was counted besides the job.
+void write_run_effects(JsonWriter& writer, const RunEffects& run);
+
 /// Writes a speed as an object, with the figures that it follows from.
 void write_speed(JsonWriter& writer, const Speed& speed, const std::vector<Figure>& figures);
 

@@ -61,7 +61,7 @@ CardRequirements requirements_on(const EstimateFlags& flags, const Stack* stack,
   };
   Cluster any;
   if (!flags.job.confidence.empty()) set_confidence(any, flags.job.confidence);
-  return card_requirements(spec, job_on, {.suggestions = false, .run = effects_of(flags.run)}, any.confidence);
+  return card_requirements(spec, job_on, {.suggestions = false, .run = effects_of(flags)}, any.confidence);
 }
 
 /// For the usual stack, and where that has no rules for the job, for this project's engine.
@@ -179,7 +179,7 @@ void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& s
   if (cluster.is_cpu() || defaults_of(other, cluster).empty()) return;
   try {
     const Job job = as_alike(read_job_choice(flags.job, other, cluster), result.job, cluster);
-    const Estimate need = estimate(spec, job, cluster, {.suggestions = false, .run = effects_of(flags.run)});
+    const Estimate need = estimate(spec, job, cluster, {.suggestions = false, .run = effects_of(flags)});
     if (need.verdict == Verdict::not_modelled) return;
     result.others.push_back({.stack = need.stack, .total = worst_rank(need).total, .verdict = need.verdict});
   } catch (const InputError&) {  // what was set contradicts the other stack
@@ -249,7 +249,7 @@ std::string answer_text(const EstimateFlags& flags, const Answer& answer, const 
   const Estimate& result = answer.estimate;
   const std::vector<WhatIf> changed = what_ifs(answer.question, flags.what_ifs, spec, result.job);
   std::optional<AtPeak> held;
-  if (flags.at_peak && !result.ranks.empty()) held = at_peak(spec, result, effects_of(flags.run));
+  if (flags.at_peak && !result.ranks.empty()) held = at_peak(spec, result, effects_of(flags));
   if (json) return estimate_to_json(result, {.what_ifs = changed, .at_peak = held ? &*held : nullptr});
   const Terminal terminal = detect_terminal();
   return estimate_text(result, terminal) + (held ? at_peak_text(*held, terminal) : "") +

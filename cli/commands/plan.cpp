@@ -194,7 +194,7 @@ int run_plan(PlanFlags& flags) {
                       .fixed = choice.fixed,
                       .cluster = clusters.clusters.front(),
                       .allowed = allowed,
-                      .clip = !flags.no_clip};
+                      .clip = !flags.no_clip && flags.job.clips};
   request.job_on = [&](const Cluster& cluster) {
     JobChoice there = read_job_choice_on_stack(flags.job, cluster);
     return SetJob{.job = std::move(there.job), .fixed = std::move(there.fixed)};

@@ -30,10 +30,10 @@ int run_program(const ProgramFlags& flags) {
   const Job job = resolve_job(read_job_choice_on_stack(flags.job, cluster).job, spec, cluster, notes);
   require_rules(job, cluster);
   const Graph graph = training_graph(spec, job);
-  write_file(
-      "-",
-      program::program_text(program::make_program(
-          {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = effects_of(flags.run)})));
+  RunEffects run = effects_of(flags.run);
+  run.clip = run.clip && flags.job.clips;
+  write_file("-", program::program_text(program::make_program(
+                      {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = run})));
   return static_cast<int>(ExitCode::done);
 }
 

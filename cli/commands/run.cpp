@@ -171,7 +171,8 @@ int run_run(RunFlags& flags) {
   std::unique_ptr<TemporaryPlan> made;
   std::string path = flags.job.model;
   if (!is_plan_file(path)) {
-    made = std::make_unique<TemporaryPlan>(flags.job, options.train.clip > 0, options.adapters);
+    const bool clips = options.train.clip_is_given ? options.train.clip > 0 : flags.job.clips;
+    made = std::make_unique<TemporaryPlan>(flags.job, clips, options.adapters);
     path = made->path();
   }
   const PlanFile plan = plan_from_json(read_file(path), path);

@@ -65,6 +65,7 @@ inline constexpr std::string_view kEfficientLoading = "FSDP's loading by rank 0"
 inline constexpr std::string_view kFindsUnused = "DDP's look for unused parameters";       // on, off, auto
 inline constexpr std::string_view kOtherDdp = "another DDP";                               // on: than the usual one
 inline constexpr std::string_view kAnyLength = "rows without a limit";                     // on
+inline constexpr std::string_view kClipping = "clipping of gradients";                     // on, off
 inline constexpr std::string_view kReentrant = "checkpoints that re-enter autograd";       // on, off
 inline constexpr std::string_view kFactoryReentrant = "LLaMA-Factory's use_reentrant_gc";  // on, off
 inline constexpr std::string_view kCheckpointOptions = "options of checkpoints";           // on: there are some

@@ -61,6 +61,7 @@ class Importer {
  public:
   /// `named_by` reads files that no tool's own keys are in, where a program has named it.
   void add_file(const std::string& path, const ConfigTool* named_by = nullptr) {
+    if (has_read(path)) return;  // a file before it named it
     if (configs_.size() >= kMostFiles) throw InputError(fmt::format("more than {} files", kMostFiles));
     const std::string text = read_file(path);
     const Syntax syntax = syntax_of(path, text);
@@ -110,6 +111,7 @@ class Importer {
         length != draft_.values().end() && !draft_.has("seq_len")) {
       job.open_length = fmt::format("{}{}", place(length->second.file, length->second.line), length->second.key);
     }
+    job.clips = !draft_.is(fact::kClipping, "off");
     for (const JobField& field : job_fields()) {
       if (const auto value = draft_.get(field.name)) job.fields.emplace_back(field.name, *value);
     }
@@ -189,9 +191,7 @@ class Importer {
       }
       Finding& read = draft_.understood.emplace_back(reference);
       read.says = "read as well";
-      if (std::ranges::find(configs_, *path, &ConfigFile::path) == configs_.end()) {
-        add_reference(reference, *path, program);
-      }
+      if (!has_read(*path)) add_reference(reference, *path, program);
     }
   }
 
@@ -201,7 +201,7 @@ class Importer {
       draft_.yields = true;
       const char* const shipped = trls_accelerate_config(reference.value);
       if (!path.empty()) {
-        if (std::ranges::find(configs_, path, &ConfigFile::path) == configs_.end()) add_file(path);
+        add_file(path);
       } else if (shipped != nullptr) {
         const std::string name = fmt::format("TRL's {}", reference.value);
         add({name, read_yaml(shipped, name), &accelerate_tool()});
@@ -221,6 +221,14 @@ class Importer {
     } else {
       add_file(path, program);
     }
+  }
+
+  /// Whether it is one of the files that were read, whatever names they were given by.
+  bool has_read(const std::string& path) const {
+    return std::ranges::any_of(configs_, [&](const ConfigFile& config) {
+      std::error_code ignored;  // a command line is no file
+      return config.path == path || std::filesystem::equivalent(config.path, path, ignored);
+    });
   }
 
   /// As it stands, or beside the file that names it.
@@ -286,7 +294,8 @@ std::string command_of(const ImportedJob& job) {
   std::string text = fmt::format("vramfit estimate {} --gpus {} --stack {}", job.model.empty() ? "MODEL" : job.model,
                                  gpus.empty() ? "CLUSTER" : gpus, job.stack);
   for (const auto& [field, value] : job.fields) text += fmt::format(" {} {}", flag_of(job_field_named(field)), value);
-  return text;
+  if (!job.open_length.empty()) text += " --seq-len LONGEST";  // a default length would be another job's
+  return text + (job.clips ? "" : " --no-clip");
 }
 
 }  // namespace vramfit

@@ -20,6 +20,7 @@ struct ImportedJob {
   GpuCount gpus;
   bool is_ddp_on_several = false;  // no file says how many GPUs there are, and several would be DDP
   std::string open_length;  // "sft.yaml:3: max_length", which leaves rows without a limit; "" where they have one
+  bool clips = true;        // false: a file says that gradients aren't clipped, or its tool doesn't clip by itself
   std::vector<std::pair<std::string, std::string>> fields;  // of the job that are set, in the table's order
   std::vector<Finding> understood, assumed, unmodelled, ignored;
 };
@@ -37,7 +38,8 @@ bool is_foreign_config(const std::string& path);
 /// "8xCARD" with `card`; "" where the files don't say how many.
 std::string cluster_text(const GpuCount& gpus, const std::string& card);
 
-/// "vramfit estimate MODEL --gpus 8xCARD --stack trl --seq-len 2048 ...".
+/// "vramfit estimate MODEL --gpus 8xCARD --stack trl --seq-len 2048 ...". What no file says is in capital letters:
+/// MODEL, CLUSTER, CARD, and LONGEST for the length of rows that have no limit.
 std::string command_of(const ImportedJob& job);
 
 }  // namespace vramfit

@@ -30,7 +30,22 @@ std::span<const StackDefault> rules_of(const Asked& asked) {
 
 std::string place_of(const Cluster& cluster) { return cluster.cards() == 1 ? "one GPU" : "several GPUs"; }
 
+/// The estimate of a job that has no rules there, for the reason `why`.
+Estimate without_rules(const JobQuestion& question, const Asked& asked, const ModelSpec& spec, const std::string& why,
+                       const std::string& answered_by) {
+  Estimate result =
+      estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name), why, answered_by);
+  result.run = effects_of(question);
+  return result;
+}
+
 }  // namespace
+
+RunEffects effects_of(const JobQuestion& question) {
+  RunEffects effects = effects_of(question.run);
+  effects.clip = effects.clip && question.job.clips;
+  return effects;
+}
 
 Asked read_asked(const JobQuestion& question) {
   Asked asked{.stack = stack_of_flag(question.job), .choice = {}, .cluster = cluster_of(question)};
@@ -92,29 +107,25 @@ std::string trainer_command(const Asked& asked, const ModelSpec& spec, const std
 
 Estimate estimate_of(const JobQuestion& question, const Asked& asked, const ModelSpec& spec, bool suggestions) {
   if (!question.job.unmodelled.empty()) {
-    return estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
-                                  unmodelled_text(question.job), "");
+    return without_rules(question, asked, spec, unmodelled_text(question.job), "");
   }
   const std::string answered_by = recipe_command(asked, spec, question.job.model);
   const std::span<const StackDefault> defaults = rules_of(asked);
   if (!question.job.stack.empty() && defaults.empty()) {
-    return estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name),
-                                  fmt::format("--stack {} on {}", asked.stack->name, place_of(asked.cluster)),
-                                  answered_by);
+    return without_rules(question, asked, spec,
+                         fmt::format("--stack {} on {}", asked.stack->name, place_of(asked.cluster)), answered_by);
   }
   const Efficiency efficiency = efficiency_by(question.calibration, asked.cluster, spec);
-  Estimate result = estimate(spec, asked.choice.job, asked.cluster,
-                             {.suggestions = suggestions,
-                              .run = effects_of(question.run),
-                              .speed_with = &efficiency,
-                              .answered_by = answered_by});
+  Estimate result = estimate(
+      spec, asked.choice.job, asked.cluster,
+      {.suggestions = suggestions, .run = effects_of(question), .speed_with = &efficiency, .answered_by = answered_by});
   if (result.verdict == Verdict::not_modelled) {
     const std::string trainer = trainer_command(asked, spec, question.job.model);
     if (!trainer.empty()) result.why += "; transformers' Trainer answers it: " + trainer;
   }
   if (!result.ranks.empty()) {
     const std::vector<std::string> unused =
-        void_choices(spec, result.job, asked.choice.fixed, asked.cluster, effects_of(question.run));
+        void_choices(spec, result.job, asked.choice.fixed, asked.cluster, effects_of(question));
     result.assumptions.insert(result.assumptions.begin(), unused.begin(), unused.end());
   }
   if (!question.job.stack.empty()) {

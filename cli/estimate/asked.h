@@ -20,6 +20,9 @@ struct JobQuestion {
   RunEffectFlags run;
 };
 
+/// What the run does besides its job, by its flags and by the files that --job names. Throws InputError.
+RunEffects effects_of(const JobQuestion& question);
+
 /// What was asked for, on which stack.
 struct Asked {
   const Stack* stack;

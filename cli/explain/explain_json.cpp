@@ -166,6 +166,7 @@ std::string explanation_to_json(const Explanation& explanation) {
     writer.member("findings", explanation.beside->findings);
     writer.key("estimate").begin_object();
     write_estimate_members(writer, explanation.beside->estimate);
+    write_run_effects(writer, explanation.beside->estimate.run);
     writer.end_object().end_object();
   }
   writer.end_object();

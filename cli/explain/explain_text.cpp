@@ -6,7 +6,6 @@
 #include "cli/explain/explanation.h"
 #include "cli/format/estimate_text.h"
 #include "cli/format/wrap.h"
-#include "job/fields/whole_job_flags.h"
 
 namespace vramfit {
 namespace {
@@ -221,7 +220,7 @@ std::string beside_text(const BesideEstimate& beside, const Terminal& terminal) 
   const RankEstimate& rank = worst_rank(estimate);
   text += fmt::format("\n{}{}", breakdown_table(rank, terminal), managed_line(rank, estimate.capacity));
   text += suggestion_lines(estimate, terminal);
-  return text + fmt::format("\nJob: {}\n", printable(whole_job_flags(estimate.job), 4000));
+  return text + "\n" + job_line(estimate);
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct JobFlags {
   // What other tools' files say (cli/configs/job_configs.h): fields and values, what isn't modelled, what is assumed.
   std::vector<std::pair<std::string, std::string>> imported;
   bool copies_on_several = false;  // they don't say how many GPUs there are, and on several each has a copy (DDP)
+  bool clips = true;               // false: they say that gradients aren't clipped
   std::vector<std::string> unmodelled, assumed;
   /// What `job_files` hold, once somebody has read them: they may be pipes.
   mutable std::shared_ptr<const std::vector<JobFile>> read_files = {};

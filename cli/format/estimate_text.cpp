@@ -7,6 +7,7 @@
 #include "base/digits_apart.h"
 #include "base/error.h"
 #include "base/suggest.h"
+#include "estimator/run_effect_text.h"
 #include "job/fields/whole_job_flags.h"
 #include "job/run/rehearsal_command.h"
 #include "job/stacks/stacks.h"
@@ -208,6 +209,10 @@ std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal)
   return text;
 }
 
+std::string job_line(const Estimate& estimate) {
+  return fmt::format("Job: {}{}\n", printable(whole_job_flags(estimate.job), 4000), run_effect_flags(estimate.run));
+}
+
 std::string assumption_lines(const Estimate& estimate) {
   std::string text = estimate.assumptions.empty() ? "" : "Assumptions:\n";
   for (const std::string& assumption : estimate.assumptions) {
@@ -227,8 +232,7 @@ std::string estimate_text(const Estimate& estimate, const Terminal& terminal) {
                         phase_table(rank));
     text += suggestion_lines(estimate, terminal);
   }
-  text += fmt::format("\nJob: {}\n", printable(whole_job_flags(estimate.job), 4000));
-  return text + assumption_lines(estimate);
+  return text + "\n" + job_line(estimate) + assumption_lines(estimate);
 }
 
 }  // namespace vramfit

@@ -31,6 +31,9 @@ std::string phase_table(const RankEstimate& rank);
 /// The single changes with what the job would need, largest saving first; empty without any.
 std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal);
 
+/// "Job: " and the flags that make the same estimate again, whatever the command's defaults: one line.
+std::string job_line(const Estimate& estimate);
+
 /// "Assumptions:" and a line for each; empty without any.
 std::string assumption_lines(const Estimate& estimate);
 

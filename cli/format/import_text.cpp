@@ -102,7 +102,7 @@ std::string import_to_json(const ImportedJob& job) {
   }
   writer.key("job");
   write_fields(writer, job);
-  writer.member("command", command_of(job));
+  writer.member("clip", job.clips).member("command", command_of(job));
   write_findings(writer, "understood", job.understood);
   write_findings(writer, "assumed", job.assumed);
   write_findings(writer, "not_modelled", job.unmodelled);

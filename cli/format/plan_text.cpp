@@ -10,6 +10,7 @@
 #include "base/suggest.h"
 #include "cli/format/estimate_text.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/run_effect_text.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/whole_job_flags.h"
 
@@ -128,7 +129,7 @@ std::string not_considered_line(const Plan& plan) {
 
 /// What makes `job` again, also with `vramfit run`.
 std::string flags_of(const PlanRequest& request, const Job& job) {
-  return printable(whole_job_flags(job), 4000) + (request.clip ? "" : " --no-clip");
+  return printable(whole_job_flags(job), 4000) + run_effect_flags({.clip = request.clip});
 }
 
 /// "The smallest: --runtime vramfit ...", as it would be run.

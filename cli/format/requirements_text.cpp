@@ -13,7 +13,6 @@
 #include "estimator/estimate_json.h"
 #include "job/cluster/precision_support.h"
 #include "job/fields/job_json.h"
-#include "job/fields/whole_job_flags.h"
 #include "job/stacks/stacks.h"
 
 namespace vramfit {
@@ -80,7 +79,7 @@ std::string requirements_text(const CardRequirements& requirements, const std::s
                   format_gib(worst_rank(one).total), more, cluster, stack_named(one.stack).what, kOneCard);
   text += fmt::format("{}, {} parameters; no --gpus given\n", printable(one.model_name), short_count(one.parameters));
   text += fmt::format("\n{}{}", breakdown_table(worst_rank(one), terminal, false), cards_text(requirements));
-  text += fmt::format("\nJob: {}\nAssumptions:\n", printable(whole_job_flags(one.job), 4000));
+  text += "\n" + job_line(one) + "Assumptions:\n";
   for (const std::string& assumption : one.assumptions) text += fmt::format("  - {}\n", printable(assumption, 500));
   return text + next_command(requirements, model);
 }
@@ -98,6 +97,7 @@ std::string requirements_to_json(const CardRequirements& requirements) {
   if (one.margins) write_bound(writer, *one.margins);
   writer.end_object();
   write_job(writer.key("job"), one.job);
+  write_run_effects(writer, one.run);
   writer.member("assumptions", one.assumptions);
   writer.key("cards").begin_array();
   for (const CardRequirement& row : requirements.cards) {

@@ -273,6 +273,25 @@ class OtherFlags(unittest.TestCase):
         self.refused("--confidence: changes nothing in a rehearsal", "estimate", MODEL, "--gpus", "1xH100-80GB", "--stack", "trl", "--exact", "--confidence", "0.6")
         self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", "--confidence", "0.6")
 
+    def test_the_job_line_makes_the_same_estimate_again(self):
+        def figures(text):  # without what other libraries need, which is asked only where --stack names one
+            return [line for line in text.split("\nAssumptions:")[0].splitlines() if "for your own script" not in line]
+        lora = ("--method", "lora", "--save-kind", "adapters")
+        for stack, *flags in (["vramfit", "--no-clip"], ["vramfit", "--save-kind", "full"], ["vramfit", "--no-clip", "--save-kind", "both"],
+                              ["vramfit", "--save-kind", "sharded"], ["vramfit", *lora], ["transformers", "--no-clip"], ["torchtune", "--no-clip"],
+                              ["vramfit", "--deterministic"], ["vramfit"]):
+            with self.subTest(flags):
+                typed = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--stack", stack, *flags)
+                first = program("estimate", *typed).stdout
+                line = re.search(r"^Job: (.*)$", first, re.M)[1]
+                again = program("estimate", MODEL, "--gpus", "2xH100-80GB", *line.split())
+                self.assertEqual(figures(again.stdout), figures(first), again.stderr)
+                answer = json.loads(program("estimate", *typed, "--json").stdout)
+                self.assertEqual(answer["clip"], "--no-clip" not in flags)
+                self.assertEqual(answer["save_kind"], flags[flags.index("--save-kind") + 1] if "--save-kind" in flags else "none")
+        needs = program("estimate", MODEL, "--stack", "vramfit", "--no-clip", "--save-kind", "full")
+        self.assertRegex(needs.stdout, r"\nJob: .* --no-clip --save-kind full\n")
+
     def test_strict_changes_what_at_risk_exits_with(self):
         base = [LARGE, "--gpus", "8xH100-80GB", "--seq-len", "512", "--json"]
         estimate = json.loads(program("estimate", *base).stdout)

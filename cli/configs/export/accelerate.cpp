@@ -87,6 +87,7 @@ void write(ExportWriter& writer) {
         "that FSDP2 shards it",
         writer.value("quantization"), storage));
   }
+  if (!writer.plan().clip) writer.note("--no-clip: belongs in your script");
   const std::string text = accelerate_yaml(writer, is_known);
   writer.add_file("accelerate.yaml", writer.comments() + text);
   writer.set_command("accelerate launch --config_file accelerate.yaml train.py");

@@ -111,7 +111,7 @@ void write(ExportWriter& writer) {
         fmt::format("gradient_checkpointing_kwargs:\n  use_reentrant: {}\n", writer.is("reentrant_checkpoints", "on"));
   }
   text += fmt::format("attn_implementation: {}\noptimizer: {}\n", hf_attention(writer), hf_optimizer(writer));
-  text += fsdp_lines(writer) + ddp_line(writer);
+  text += fsdp_lines(writer) + ddp_line(writer) + hf_clipping_line(writer);
   const std::string rest = "# Add datasets, learning_rate, lr_scheduler and num_epochs.\noutput_dir: output\n";
   writer.add_file("axolotl.yaml", writer.comments() + rest + text);
   const Cluster& cluster = writer.plan().cluster;

@@ -121,7 +121,8 @@ std::string settings(ExportWriter& writer) {
   JsonWriter json;
   json.begin_object();
   json.member("train_batch_size", job.global_batch).member("train_micro_batch_size_per_gpu", job.micro_batch);
-  json.member("gradient_accumulation_steps", job.accumulation).member("gradient_clipping", 1.0);
+  json.member("gradient_accumulation_steps", job.accumulation)
+      .member("gradient_clipping", writer.plan().clip ? 1.0 : 0.0);
   for (const char* key : {"bf16", "fp16"}) {
     json.key(key).begin_object().member("enabled", writer.is("precision", std::string(key) + "-mixed")).end_object();
   }
@@ -142,7 +143,7 @@ void write(ExportWriter& writer) {
   std::string arguments = "deepspeed: ds_config.json\noutput_dir: output\n";
   arguments += fmt::format("per_device_train_batch_size: {}\n", writer.value("micro_batch"));
   arguments += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
-  arguments += hf_checkpointing_lines(writer);
+  arguments += hf_checkpointing_lines(writer) + hf_clipping_line(writer);
   arguments +=
       fmt::format("bf16: {}\nfp16: {}\n", writer.is("precision", "bf16-mixed"), writer.is("precision", "fp16-mixed"));
   if (!has_deepspeed_optimizer(writer)) arguments += fmt::format("optim: {}\n", hf_optimizer(writer));

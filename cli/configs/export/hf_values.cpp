@@ -135,6 +135,8 @@ std::string bits_lines(ExportWriter& writer, std::string_view nested) {
   return text;
 }
 
+std::string hf_clipping_line(const ExportWriter& writer) { return writer.plan().clip ? "" : "max_grad_norm: 0.0\n"; }
+
 std::string yaml_number(const std::string& text) {
   const ConfigNode::Kind kind = plain_yaml_scalar(text, 1).kind;
   if (kind == ConfigNode::Kind::integer || kind == ConfigNode::Kind::real) return text;

@@ -34,6 +34,9 @@ std::string storage_of_codes(const ExportWriter& writer);
 /// doesn't need: it has bf16 always (loaders/model.py: _set_quantization_config).
 std::string bits_lines(ExportWriter& writer, std::string_view nested);
 
+/// What switches off the Trainer's clipping, which it has by default; "" where the plan clips.
+std::string hf_clipping_line(const ExportWriter& writer);
+
 /// A number as YAML takes it for one: "1e-05" needs a dot.
 std::string yaml_number(const std::string& text);
 std::string yaml_texts(const std::vector<std::string>& texts);

@@ -78,6 +78,7 @@ void write(ExportWriter& writer) {
   const bool is_sharded = job.sharding != "no-shard";
   const bool offloads = writer.is("offload", "params");
   if (!offloads && !writer.is("offload", "none")) writer.mark("offload", "FSDP offloads all or nothing");
+  if (!writer.plan().clip) writer.note("--no-clip: torchtitan clips to its max_norm all the same");
   std::string text = fmt::format("[model]\nname = \"{}\"\nflavor = \"{}\"\n", model->name, model->flavor);
   text += fmt::format("\n[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n", job.micro_batch,
                       job.global_batch, job.sequence);

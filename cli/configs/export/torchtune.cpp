@@ -153,6 +153,7 @@ void write(ExportWriter& writer) {
   text += fmt::format("dtype: {}\n", dtype(writer));
   text += fmt::format("batch_size: {}\ngradient_accumulation_steps: {}\n", writer.value("micro_batch"),
                       writer.value("grad_accum"));
+  text += fmt::format("clip_grad_norm: {}\n", writer.plan().clip ? "1.0" : "null");
   text += "optimizer:\n" + optimizer_lines(writer);
   if (writer.is("method", "full")) {
     text += fmt::format("optimizer_in_bwd: {}\n", python_bool(writer.is("optimizer_in_backward", "on")));

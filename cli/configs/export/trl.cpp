@@ -113,7 +113,7 @@ std::string argument_lines(ExportWriter& writer) {
   text += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
   text += hf_checkpointing_lines(writer);
   if (!has_deepspeed_optimizer(writer)) text += fmt::format("optim: {}\n", hf_optimizer(writer));
-  text += loss_line(writer) + adapter_lines(writer);
+  text += loss_line(writer) + adapter_lines(writer) + hf_clipping_line(writer);
   return text + "output_dir: output\n";
 }
 

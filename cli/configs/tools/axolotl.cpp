@@ -138,6 +138,7 @@ void read_remote_code(const Setting& setting, Draft& draft) {
 }
 
 constexpr std::array kKeys{
+    KeyRow{"max_grad_norm", read_clipped_norm},
     KeyRow{"base_model", read_model},
     KeyRow{"lora_target_linear", read_target_linear},
     KeyRow{"lora_target_modules", read_target_modules},
@@ -224,7 +225,7 @@ constexpr std::array kOthers{
 constexpr std::array kIgnored{
     IgnoredKeys{"no memory depends on it",
                 "output_dir learning_rate lr_scheduler lr_* num_epochs max_steps warmup_* weight_decay adam_* seed "
-                "max_grad_norm cosine_* train_on_inputs strict tf32 loss_watchdog_* early_stopping_patience "
+                "cosine_* train_on_inputs strict tf32 loss_watchdog_* early_stopping_patience "
                 "optim_target_modules embedding_lr* group_by_length curriculum_sampling eta_min "
                 "jagged_restart_* lora_model_dir torch_compile_* flex_attn_compile_kwargs"},
     IgnoredKeys{"which model class, tokenizer and data",

@@ -324,11 +324,9 @@ void read_load_in_8bit(const Setting& setting, Draft& draft) {
 }
 
 void read_clipped_norm(const Setting& setting, Draft& draft) {
-  if (!setting.is_off() && !setting.node->is_null()) {
-    return draft.ignore(setting, "gradients are clipped in an estimate");
-  }
-  draft.understand(setting, "gradients aren't clipped: give --no-clip");
-  draft.note(fmt::format("gradients are clipped, which {} switches off: give --no-clip", setting.key));
+  const bool is_clipped = !setting.is_off() && !setting.node->is_null();
+  draft.set(fact::kClipping, is_clipped ? "on" : "off", setting,
+            is_clipped ? "gradients are clipped, as in every estimate without --no-clip" : "--no-clip");
 }
 
 void read_part(const Setting& setting, Draft& draft) { draft.understand(setting, "part of what is said of the whole"); }

@@ -62,7 +62,7 @@ inline constexpr std::string_view kSeqLen = "seq_len", kMicroBatch = "micro_batc
                                   kGlobalBatch = "global_batch", kLoraRank = "lora_rank",
                                   kRotaryPositions = "rotary_positions";
 
-/// max_grad_norm: above 0 is what an estimate has; without, --no-clip is to be given.
+/// max_grad_norm: above 0 is what an estimate has, 0 and null are --no-clip.
 void read_clipped_norm(const Setting& setting, Draft& draft);
 
 /// A part of a map of which what it is is said as a whole.

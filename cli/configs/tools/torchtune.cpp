@@ -154,14 +154,6 @@ void read_dataset(const Setting& setting, Draft& draft) {
     draft.ignore(setting, "every row is taken as full");
   }
 }
-constexpr const char* kClipsAnyway = "gradients are clipped in an estimate; give --no-clip";
-void read_clipping(const Setting& setting, Draft& draft) {
-  if (setting.node->is_null()) {
-    draft.ignore(setting, kClipsAnyway);
-  } else {
-    draft.understand(setting, "gradients are clipped in an estimate");
-  }
-}
 void read_reshard(const Setting& setting, Draft& draft) {
   draft.set("sharding", setting.flag() ? "full-shard" : "shard-grad-op", setting);
 }
@@ -183,7 +175,7 @@ constexpr std::array kKeys{
     KeyRow{"fsdp_reshard_after_forward", read_reshard},
     KeyRow{"data_parallel_replicate_dim", read_replicas},
     KeyRow{"data_parallel_shard_dim", read_shards},
-    KeyRow{"clip_grad_norm", read_clipping, true},
+    KeyRow{"clip_grad_norm", read_clipped_norm, true},
     KeyRow{"dataset", read_dataset},
 };
 constexpr std::array kOthers{
@@ -238,13 +230,10 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.assume(fact::kLibrary, "torchtune", "");
   read_keys(resolved, file, "", kTable, draft);
   finish_selective(resolved, file, draft);
-  if (find_in(root, "clip_grad_norm") == nullptr) {
-    draft.ignored.push_back(
-        {.file = file, .line = 0, .key = "clip_grad_norm", .value = "not there", .says = kClipsAnyway});
-  }
   if (find_in(root, "optimizer") == nullptr) {
     draft.not_modelled(fmt::format("{} has no optimizer: it is no training recipe", file));
   }
+  draft.assume(fact::kClipping, "off", "torchtune's default: --no-clip");
   draft.assume("grad_accum", "1", "torchtune's default");
   draft.assume("checkpointing", "none", "torchtune's default");
   draft.assume("wrap_embeddings", "off", "torchtune's default");

@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/format.h>
+
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
 
@@ -28,6 +30,15 @@ void read_fsdp_switch(const Setting& setting, Draft& draft) {
     draft.set(fact::kFsdpStrategy, strategy, setting);
     draft.assume(fact::kFsdpVersion, "2", "transformers 5's default");
     break;
+  }
+}
+
+/// transformers 4.57, training_args.py: what fsdp_config calls min_num_params.
+void read_fsdp_minimum(const Setting& setting, Draft& draft) {
+  if (setting.whole() == 0) {
+    draft.ignore(setting, "no limit by size");
+  } else {
+    draft.set(fact::kMinimum, fmt::to_string(setting.whole(1)), setting, "with FSDP, units by size: --wrap size:N");
   }
 }
 
@@ -90,6 +101,7 @@ constexpr std::array kKeys{
     KeyRow{"optim_args", read_optimizer_arguments},
     KeyRow{"fsdp", read_fsdp_switch},
     KeyRow{"fsdp_config", read_fsdp_config},
+    KeyRow{"fsdp_min_num_params", read_fsdp_minimum},
     KeyRow{"deepspeed", read_deepspeed},
     KeyRow{"parallelism_config", read_parallelism},
     KeyRow{"accelerator_config", read_accelerator},
@@ -136,7 +148,7 @@ constexpr std::array kIgnored{
                 "group_by_length past_index"},
     IgnoredKeys{"how processes find each other, and how long they wait", "ddp_backend ddp_timeout* local_rank"},
     IgnoredKeys{"what the script does", "do_train do_eval do_predict"},
-    IgnoredKeys{"belongs to the fsdp that isn't given", "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap"},
+    IgnoredKeys{"which layers, where a policy of FSDP's wraps layers", "fsdp_transformer_layer_cls_to_wrap"},
 };
 constexpr KeyTable kTable{"TrainingArguments", kKeys, kOthers, kIgnored};
 

@@ -96,6 +96,7 @@ TEST_CASE("rows without a limit have no length of TRL's") {
   CHECK(value_of(job, "seq_len").empty());
   CHECK(says(job.understood, "max_length", "--seq-len"));
   CHECK(job.open_length.ends_with("sft.yaml:5: max_length"));
+  CHECK(command_of(job).find(" --seq-len LONGEST") != std::string::npos);
   CHECK(value_of(imported("sft.yaml", kSft), "seq_len") == "1024");
 }
 
@@ -127,10 +128,38 @@ TEST_CASE("arguments that switch something on by themselves, or off, are read as
     CAPTURE(none);
     const ImportedJob job = imported("t.yaml", kTrainer + "max_grad_norm: " + none + "\n");
     CHECK(says(job.understood, "max_grad_norm", "--no-clip"));
-    CHECK(says(job.assumed, "", "--no-clip"));
+    CHECK_FALSE(job.clips);
+    CHECK(command_of(job).ends_with(" --no-clip"));
   }
+  for (const char* const some : {"1.0", "0.3"}) {
+    CHECK(imported("t.yaml", kTrainer + "max_grad_norm: " + some + "\n").clips);
+  }
+  CHECK(command_of(imported("t.yaml", kTrainer)).find("--no-clip") == std::string::npos);
   CHECK(says(imported("ds.json", R"({"zero_optimization": {"stage": 2}, "gradient_clipping": 0})").understood,
              "gradient_clipping", "--no-clip"));
+}
+
+TEST_CASE("torchtune clips where clip_grad_norm says so, and has no length without the tokenizer's") {
+  const std::string recipe =
+      "model: {_component_: torchtune.models.llama3_2.lora_llama3_2_1b, lora_attn_modules: [q_proj]}\n"
+      "tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, path: p, max_seq_len: null}\n"
+      "optimizer: {_component_: torch.optim.AdamW, fused: true}\nbatch_size: 2\n";
+  for (const char* const none : {"", "clip_grad_norm: null\n"}) {
+    const ImportedJob job = imported("lora.yaml", recipe + none);
+    CHECK_FALSE(job.clips);
+    CHECK(command_of(job).ends_with(" --seq-len LONGEST --no-clip"));
+    CHECK_FALSE(says(job.ignored, "clip_grad_norm", ""));
+  }
+  CHECK(imported("lora.yaml", recipe + "clip_grad_norm: 1.0\n").clips);
+}
+
+TEST_CASE("the Trainer's keys of FSDP belong to the fsdp that is given") {
+  const std::string fsdp = kTrainer + "fsdp: full_shard auto_wrap\n";
+  const ImportedJob job = imported("t.yaml", fsdp + "fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer\n");
+  CHECK(says(job.ignored, "fsdp_transformer_layer_cls_to_wrap", "which layers"));
+  CHECK(value_of(imported("t.yaml", fsdp + "fsdp_min_num_params: 2000\n"), "wrap") == "size:2000");
+  CHECK(value_of(imported("t.yaml", fsdp + "fsdp_min_num_params: 0\n"), "wrap").empty());
+  CHECK(value_of(imported("t.yaml", kTrainer + "fsdp_min_num_params: 2000\n"), "wrap").empty());
 }
 
 TEST_CASE("what only DDP reads is not modelled where it is another DDP, and where DDP is what trains") {

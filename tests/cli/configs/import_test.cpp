@@ -62,6 +62,19 @@ TEST_CASE("TRL's file and accelerate's with DeepSpeed are one job of SFTTrainer 
   }
 }
 
+TEST_CASE("a file that another one names is read once, wherever it stands and whatever it is called") {
+  const TemporaryDirectory place;
+  const std::string zero = place.write("ds_config.json", R"({"zero_optimization": {"stage": 2}})");
+  const std::string trainer = place.write("arguments.yaml", kTrainer + "deepspeed: ds_config.json\n");
+  const std::string dotted = (place.path() / "." / "ds_config.json").string();
+  for (const auto& files : {std::vector{zero, trainer}, std::vector{trainer, zero}, std::vector{dotted, trainer},
+                            std::vector{trainer, dotted}, std::vector{trainer}, std::vector{trainer, trainer}}) {
+    const ImportedJob job = import_configs(files);
+    CHECK(job.files.size() == 2);
+    CHECK(job.fields == import_configs({trainer}).fields);
+  }
+}
+
 TEST_CASE("which policy wraps where none is named doesn't depend on the order of files") {
   const TemporaryDirectory place;
   // Says nothing of FSDP itself, so that its default policy isn't what axolotl's FSDP is set up with.

@@ -46,6 +46,32 @@ TEST_CASE("what DDP is told of unused parameters is read as what it was, from to
   }
 }
 
+TEST_CASE("whether gradients are clipped is read as what the plan said, from tools with either default") {
+  const testing::TemporaryDirectory place;
+  PlanFile plan;
+  plan.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
+  plan.cluster = parse_cluster("2xH100-80GB");
+  for (const auto& [stack, tool] : std::vector<std::pair<std::string, std::string>>{{"trl", "trl"},
+                                                                                    {"trl-dpo", "trl"},
+                                                                                    {"trl-deepspeed", "trl"},
+                                                                                    {"transformers", "axolotl"},
+                                                                                    {"deepspeed", "deepspeed"},
+                                                                                    {"torchtune", "torchtune"}}) {
+    for (const bool clips : {true, false}) {
+      CAPTURE(stack);
+      CAPTURE(clips);
+      std::vector<std::string> notes, files;
+      const Job job = on_stack(unresolved_job(), defaults_of(stack_named(stack), plan.cluster));
+      plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+      plan.clip = clips;
+      for (const ExportedFile& file : export_plan(plan, export_tool_named(tool)).files) {
+        files.push_back(place.write(file.name, file.text));
+      }
+      CHECK(import_configs(files).clips == clips);
+    }
+  }
+}
+
 TEST_CASE("a loop's DDP, which doesn't look for unused parameters, is told to TRL, whose own would with adapters") {
   const testing::TemporaryDirectory place;
   PlanFile plan;
