@@ -34,14 +34,26 @@ const ExportTool& wanted_tool(const ExportFlags& flags) {
   }
 }
 
-/// The plan's figures are those of whoever its job is for.
-std::string figures_note(const PlanFile& plan, const Export& exported, const std::string& folder) {
+/// Whether the tool is what the plan's figures are for: its stack, or one of its stacks (trl, trl-dpo, ...).
+bool is_planned_for(const PlanFile& plan, const ExportTool& tool) {
+  const std::string_view stack = stack_of(plan.job).name;
+  return stack == tool.name || stack.starts_with(fmt::format("{}-", tool.name));
+}
+
+/// The plan's figures are those of whoever its job is for, and of all that the plan says. "" where that is what was
+/// written.
+std::string figures_note(const PlanFile& plan, const ExportTool& tool, const Export& exported,
+                         const std::string& folder) {
+  if (is_planned_for(plan, tool)) {
+    if (exported.marks.empty()) return "";
+    return "\nNote: the plan's figures are for this tool, with what isn't carried as the plan has it\n";
+  }
   std::string jobs;
   for (const ExportedFile& file : exported.files) {
     jobs += fmt::format(" --job {}", folder.empty() ? file.name : (std::filesystem::path(folder) / file.name).string());
   }
   return fmt::format(
-      "the plan's figures are for {}; ask for the tool's: vramfit estimate {}{} --gpus {} --rehearse auto",
+      "\nNote: the plan's figures are for {}; ask for the tool's: vramfit estimate {}{} --gpus {} --rehearse auto\n",
       stack_of(plan.job).what, plan.spec.name, jobs, plan.cluster.text);
 }
 
@@ -72,8 +84,7 @@ int run_export(const ExportFlags& flags) {
   text += fmt::format("\nStart it with\n  {}\n", exported.command);
   if (!exported.marks.empty()) text += "\nNot carried from the plan\n";
   for (const std::string& mark : exported.marks) text += fmt::format("  {}\n", mark);
-  text += fmt::format("\nNote: {}\n", figures_note(plan, exported, flags.output));
-  write_file("-", text);
+  write_file("-", text + figures_note(plan, tool, exported, flags.output));
   return static_cast<int>(ExitCode::done);
 }
 

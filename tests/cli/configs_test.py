@@ -116,6 +116,41 @@ class Configs(unittest.TestCase):
             self.assertIn("sft.yaml:4: max_length", done.stderr)
             self.assertEqual(program(*asked, "--seq-len", "512").returncode, 0)
 
+    def test_a_command_and_the_file_that_it_is_of_are_one_estimate(self):
+        recipe = ("model:\n  _component_: torchtune.models.llama3_2.lora_llama3_2_1b\n  lora_attn_modules: [q_proj, v_proj]\n"
+                  "tokenizer:\n  _component_: torchtune.models.llama3.llama3_tokenizer\n  path: p\n  max_seq_len: null\n"
+                  "optimizer:\n  _component_: torch.optim.AdamW\n  fused: true\nbatch_size: 2\ndtype: bf16\n"
+                  "loss:\n  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\n")
+        trainer = "output_dir: o\nper_device_train_batch_size: 2\nmax_length: null\nmax_grad_norm: 0\n"
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (("lora.yaml", recipe), ("sft.yaml", trainer)):
+                file = pathlib.Path(folder, name)
+                file.write_text(text, encoding="utf-8")
+                answer = imported(str(file))
+                self.assertFalse(answer["clip"])
+                command = answer["command"].replace("MODEL", "meta-llama/Llama-3.2-1B").replace("CLUSTER", "1xH100-80GB")
+                self.assertIn(" --seq-len LONGEST", command)
+                typed = program(*command.replace("LONGEST", "512").split()[1:], "--json")
+                asked = program("estimate", "meta-llama/Llama-3.2-1B", "--job", str(file), "--gpus", "1xH100-80GB", "--seq-len", "512", "--json")
+                self.assertEqual((typed.returncode, asked.returncode), (0, 0), (typed.stderr, asked.stderr))
+                one, other = json.loads(typed.stdout), json.loads(asked.stdout)
+                for key in ("job", "clip", "ranks", "speed", "verdict", "stack"):
+                    self.assertEqual(one[key], other[key], (name, key))
+                self.assertFalse(one["clip"])
+
+    def test_a_plan_for_the_tool_itself_has_the_tools_figures(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plan = str(pathlib.Path(folder, "plan.json"))
+            for stack, tool, note in (("trl", "trl", ""), ("trl-dpo", "trl", ""), ("torchtune", "torchtune", ""),
+                                      ("deepspeed", "deepspeed", "Note: the plan's figures are for this tool, with what isn't carried"),
+                                      ("transformers", "trl", "Note: the plan's figures are for transformers' Trainer; ask for the tool's: vramfit estimate")):
+                made = program("plan", "meta-llama/Llama-3.2-1B", "--gpus", "1xH100-80GB", "--stack", stack, "--seq-len", "512", "--micro-batch", "1",
+                               "--grad-accum", "1", "--checkpointing", "full", "-o", plan)
+                self.assertEqual(made.returncode, 0, made.stderr)
+                said = program("export", plan, "--to", tool).stdout
+                self.assertEqual("Note: the plan's figures" in said, bool(note), (stack, said))
+                self.assertIn(note, said)
+
     def test_what_cannot_be_read_is_one_line(self):
         for arguments in ([], ["missing.yaml"], ["jobs.json"], ["--", "ls"], ["."]):
             done = program("import", *arguments)
