@@ -25,6 +25,7 @@
 #include "estimator/changes/result_changes.h"
 #include "job/cluster/host_memory.h"
 #include "job/fields/job_fields.h"
+#include "job/run/rehearsal_command.h"
 #include "planner/answer/largest_model.h"
 #include "planner/answer/plan_json.h"
 #include "planner/cost/training_cost.h"
@@ -218,20 +219,37 @@ bool has_trainer_rules(const PlanFlags& flags, const Asked& asked, const ModelSp
   return estimate(spec, choice.job, asked.cluster, {.suggestions = false}).verdict != Verdict::not_modelled;
 }
 
-/// What answers where a plan has no rules: a plan for another library, or a rehearsal of one configuration, which shows
-/// how it fails where the library itself does. "" where no recipe is that job's.
+/// The rehearsal of a recipe for one configuration of the job; "" where no recipe is that job's, as where the script of
+/// a configuration has what isn't modelled. Throws Error.
+std::string recipe_hint(const PlanFlags& flags, const Asked& asked, std::string_view verb) {
+  const ModelSpec spec = read_model(flags.job.model);
+  if (!flags.job.unmodelled.empty()) return "";
+  if (has_trainer_rules(flags, asked, spec))
+    return "; for transformers' Trainer it can be planned: --stack transformers";
+  const bool is_own = asked.stack->name == "vramfit";
+  const std::string command =
+      is_own ? trainer_command(asked, spec, flags.job.model) : recipe_command(asked, spec, flags.job.model);
+  if (command.empty()) return "";
+  return fmt::format("; a rehearsal of one configuration{} {}: {}", is_own ? " with transformers' Trainer" : "", verb,
+                     command);
+}
+
+/// What answers where a plan has no rules: a plan for another library, or a rehearsal of one configuration on the first
+/// of the clusters, by a recipe or of the user's own script, which shows how it fails where the library itself does.
+/// CPU ranks have none.
 std::string rehearsal_hint(const PlanFlags& flags, bool fails) {
+  const char* const verb = fails ? "shows it" : "answers";
   try {
-    const Asked asked = read_asked({.job = flags.job, .network = {}, .calibration = {}, .run = {}});
-    const ModelSpec spec = read_model(flags.job.model);
-    if (has_trainer_rules(flags, asked, spec))
-      return "; for transformers' Trainer it can be planned: --stack transformers";
-    const bool is_own = asked.stack->name == "vramfit";
-    const std::string command =
-        is_own ? trainer_command(asked, spec, flags.job.model) : recipe_command(asked, spec, flags.job.model);
-    if (command.empty()) return "";
-    return fmt::format("; a rehearsal of one configuration{} {}: {}", is_own ? " with transformers' Trainer" : "",
-                       fails ? "shows it" : "answers", command);
+    JobFlags on_first = flags.job;
+    const Cluster cluster = parse_cluster_choice(flags.job.gpus).clusters.front();
+    if (cluster.is_cpu()) return "";
+    on_first.gpus = cluster.text;
+    std::string hint;
+    try {
+      hint = recipe_hint(flags, read_asked({.job = on_first, .network = {}, .calibration = {}, .run = {}}), verb);
+    } catch (const Error&) {  // no recipe can be asked for
+    }
+    return hint.empty() ? fmt::format("; a rehearsal of your own script {}: {}", verb, rehearsal_of(cluster)) : hint;
   } catch (const Error&) {
     return "";
   }

@@ -86,6 +86,21 @@ class Hints(unittest.TestCase):
             self.assertIn(" even with ", said.splitlines()[0])
             self.assertEqual([re.sub(r"[\d.]+GiB", "SIZE", each) for each in hints(said)], ["--host-memory SIZE", "--gpus 4xRTX4090"])
 
+    def test_what_is_not_modelled_is_said_with_the_command_that_answers(self):
+        moe = "Qwen/Qwen3-30B-A3B"
+        for arguments, answers in (
+                ((moe, "--gpus", "auto:L40S", "--stack", "trl-reward"), "a rehearsal of one configuration answers: vramfit rehearse --recipe trl-reward "
+                 f"{moe} --gpus 1xL40S "),
+                ((moe, "--gpus", "1xH100-80GB", "--allow", "seq-len", "--deterministic", "--no-clip"),
+                 "a rehearsal of your own script answers: vramfit rehearse --gpus 1xH100-80GB -- python train.py"),
+                ((moe, "--gpus", "2xH100-80GB,1xH100-80GB", "--reduce-finish", "end"), "vramfit rehearse --gpus 2xH100-80GB -- torchrun --nproc-per-node 2 train.py"),
+                ((moe, "--gpus", "1xH100-80GB"), "for transformers' Trainer it can be planned: --stack transformers")):
+            with self.subTest(" ".join(arguments)):
+                done = plan(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertRegex(done.stderr, r"\Avramfit: not modelled: ")
+                self.assertIn(answers, done.stderr)
+
     def test_where_nothing_would_do_it_is_said_what_was_tried(self):
         done = plan("llama-3.1-8b", "--gpus", "1xRTX4090@1GiB")
         self.assertIn("\nNote: nothing that was tried would do (more of these GPUs, up to 64 nodes; host memory), but cards with more memory would\n", done.stdout)
