@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 #include "base/error.h"
 
@@ -54,6 +55,16 @@ ReduceScratch scratch_of(const Reduction& r, const Device& device) {
 }
 
 }  // namespace
+
+std::vector<std::int64_t> indexed_parts(std::int64_t elements, std::int64_t element_bytes) {
+  if (elements <= 1 || checked_mul(elements - 1, element_bytes) < std::numeric_limits<std::int32_t>::max()) {
+    return {elements};
+  }
+  std::vector<std::int64_t> parts = indexed_parts(elements / 2, element_bytes);
+  const std::vector<std::int64_t> others = indexed_parts(elements - elements / 2, element_bytes);
+  parts.insert(parts.end(), others.begin(), others.end());
+  return parts;
+}
 
 ReduceScratch sum_over_all(std::int64_t elements, const Device& device) { return sum_of_each_row(1, elements, device); }
 

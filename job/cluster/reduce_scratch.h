@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/units.h"
 #include "job/cluster/device.h"
@@ -13,6 +14,11 @@ namespace vramfit {
 struct ReduceScratch {
   Bytes partials, counters;
 };
+
+/// The parts, one behind the other, in which a reduction goes over `elements` of `element_bytes` each: halves of halves
+/// until 32 bits hold the offset of each part's last element (ATen/TensorIterator.cpp: can_use_32bit_indexing,
+/// SplitUntil32Bit). Each part is a kernel of its own, with scratch of its own.
+std::vector<std::int64_t> indexed_parts(std::int64_t elements, std::int64_t element_bytes);
 
 /// Sum over all elements of a contiguous tensor into one fp32 number.
 ReduceScratch sum_over_all(std::int64_t elements, const Device& device);

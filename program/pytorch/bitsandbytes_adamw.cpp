@@ -25,7 +25,7 @@ class Bitsandbytes {
       : heap_(heap),
         wrapper_(wrapper),
         form_(form),
-        has_codes_(std::ranges::any_of(wrapper.trained(), [](const Trained* p) { return !p->scales.empty(); })) {}
+        has_codes_(std::ranges::any_of(wrapper.updated(), [](const Trained* p) { return !p->scales.empty(); })) {}
 
   void update(Trained& p) {
     if (p.exp_avg.elements == 0) make_states(p);

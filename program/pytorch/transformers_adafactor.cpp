@@ -13,23 +13,27 @@ namespace vramfit::eager {
 namespace {
 
 constexpr std::int64_t kFp32 = 4;
-constexpr std::int64_t kMostIndexed = std::int64_t{1} << 31;  // bytes: what is larger is reduced in parts
-constexpr std::int64_t kMostColumns = 1 << 17;                // from here on, rows are summed up with scratch
+constexpr std::int64_t kMostColumns = 1 << 17;  // from here on, rows are summed up with scratch
 
 class Adafactor {
  public:
   Adafactor(Torch& torch, Wrapper& wrapper) : heap_(torch.heap()), device_(torch.device()), wrapper_(wrapper) {}
 
   void update(Trained& p) {
-    if (checked_mul(p.elements, kFp32) >= kMostIndexed || p.columns >= kMostColumns) {
-      throw NotModelled("--optimizer adafactor of a parameter of 2 GiB or more in fp32, or of 131072 columns");
+    const bool is_large = indexed_parts(p.elements, kFp32).size() > 1;
+    if (p.columns > 0 && (is_large || p.columns >= kMostColumns)) {
+      throw NotModelled("--optimizer adafactor of a matrix of 2 GiB or more in fp32, or of 131072 columns");
     }
     gradient_ = {};
     gradient_ = in_fp32(wrapper_.gradient_of(p), p.elements, "gradient in fp32");
     if (p.exp_avg_sq.elements == 0) make_states(p);
     value_ = {};
     value_ = in_fp32(p.value, p.elements, "parameter in fp32");
-    p.step = root_mean_square(value_, p.elements, Category::optimizer_state, "RMS of " + p.name);
+    {
+      // What was there is let go of then; as it has the same size, it stays, and the new one goes.
+      const Tensor size = root_mean_square(value_, p.elements, Category::optimizer_state, "RMS of " + p.name);
+      if (!p.step.storage) p.step = size;
+    }
     square_gradient(p.elements);
     if (p.columns > 0) {
       estimate_from_rows_and_columns(p);
@@ -78,17 +82,28 @@ class Adafactor {
     p.exp_avg_sq = make_state(heap_, p, p.columns, Dtype::f32, "exp_avg_sq_col");
   }
 
-  /// A reduction of x: its result lives from before the scratch on.
-  Tensor reduced(const char* name, const Tensor& x, Tensor result, const ReduceScratch& scratch) {
+  void reduce(const char* name, const Accesses& accesses, const ReduceScratch& scratch) {
     const Tensor partials = heap_.make(scratch.partials.n, Dtype::u8, Category::temporaries, "partial sums");
     const Tensor counters = heap_.make(scratch.counters.n, Dtype::u8, Category::temporaries, "reduction counters");
-    heap_.run(name, {reads(x), writes(result)});
+    heap_.run(name, accesses);
+  }
+
+  /// A reduction of x: its result lives from before the scratch on.
+  Tensor reduced(const char* name, const Tensor& x, Tensor result, const ReduceScratch& scratch) {
+    reduce(name, {reads(x), writes(result)}, scratch);
     return result;
   }
 
   /// x.norm(2) / sqrt(elements)
   Tensor root_mean_square(const Tensor& x, std::int64_t elements, Category category, const std::string& what) {
-    const Tensor norm = reduced("aten::linalg_vector_norm", x, make(1, "norm"), sum_over_all(elements, device_));
+    const Tensor norm = make(1, "norm");
+    std::int64_t begin = 0;
+    for (const std::int64_t part : indexed_parts(elements, kFp32)) {
+      const ReduceScratch scratch = sum_over_all(part, device_);
+      const Tensor read = part == elements ? x : heap_.narrow(x, begin, part);
+      reduce("aten::linalg_vector_norm", {reads(read), begin == 0 ? writes(norm) : changes(norm)}, scratch);
+      begin += part;
+    }
     Tensor mean = heap_.make(1, Dtype::f32, category, what);
     heap_.run("aten::div", {reads(norm), writes(mean)});
     return mean;

@@ -118,6 +118,8 @@ class Wrapper {
 
   /// In the order in which the model holds its parameters.
   virtual std::vector<Trained*> trained() = 0;
+  /// All that the optimizer ever updates: the same, unless an engine has the optimizer update partitions of its own.
+  virtual std::vector<Trained*> updated() { return trained(); }
   /// The buffers that hold their gradients, once each, in any order.
   virtual std::vector<Tensor> gradients() = 0;
   /// The one of them that has the gradient of what trained() gave.

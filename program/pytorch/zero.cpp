@@ -325,6 +325,12 @@ void Zero::cut(Group& group) {
   if (left > 0) group.pieces.push_back(computed("aten::zeros", {}, left, dtype_, "padding of gradients"));
 }
 
+std::vector<Trained*> Zero::updated() {
+  std::vector<Trained*> masters;
+  for (Group& group : groups_) masters.push_back(&group.master);
+  return masters;
+}
+
 std::vector<OptimizerGroup> Zero::groups() {
   Group& group = groups_[updated_];
   return {{{&group.master}, {group.gradient}}};

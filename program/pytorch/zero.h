@@ -44,6 +44,7 @@ class Zero final : public WholeModel, private ZeroNumbers {
   /// The one that is being updated, and its gradient.
   std::vector<OptimizerGroup> groups() override;
   Tensor gradient_of(const Trained& /*parameter*/) override { return groups_[updated_].gradient; }
+  std::vector<Trained*> updated() override;
   bool updates_on_host() const override { return offloads_; }
 
  private:

@@ -338,6 +338,12 @@ void Zero3::finish_backward() {
   coordinator_.release_leftovers();
 }
 
+std::vector<Trained*> Zero3::updated() {
+  std::vector<Trained*> masters;
+  for (Group& group : groups_) masters.push_back(&group.master);
+  return masters;
+}
+
 std::vector<OptimizerGroup> Zero3::groups() {
   Group& group = groups_[updated_];
   return {{{&group.master}, {group.gradient}}};

@@ -44,6 +44,7 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   /// The one that is being updated.
   std::vector<OptimizerGroup> groups() override;
   Tensor gradient_of(const Trained& /*parameter*/) override { return groups_[updated_].gradient; }
+  std::vector<Trained*> updated() override;
   bool updates_on_host() const override { return offload_.states; }
 
   Tensor enter(const Submodule& module, Tensor input) override;

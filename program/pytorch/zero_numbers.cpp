@@ -1,6 +1,5 @@
 #include "program/pytorch/zero_numbers.h"
 
-#include <limits>
 #include <utility>
 
 #include "job/cluster/reduce_scratch.h"
@@ -30,12 +29,15 @@ Tensor ZeroNumbers::reduced(const char* call, const Tensor& x) {
     return library_.heap().make(elements, dtype, Category::temporaries, what, stream_);
   };
   Tensor result = temporary(1, x.dtype, "reduced");
-  std::int64_t part = x.elements;
-  while (part * element.n > std::numeric_limits<std::int32_t>::max()) part = ceil_div(part, std::int64_t{2});
-  const ReduceScratch scratch = sum_over_all(part, library_.device());  // of numbers of 4 bytes
-  const Tensor partials = temporary(scratch.partials.n / 4, x.dtype, "partial results");
-  const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
-  library_.heap().run(call, {reads(x), writes(result)}, stream_);
+  std::int64_t begin = 0;
+  for (const std::int64_t part : indexed_parts(x.elements, element.n)) {
+    const ReduceScratch scratch = sum_over_all(part, library_.device());  // of numbers of 4 bytes
+    const Tensor partials = temporary(scratch.partials.n / 4, x.dtype, "partial results");
+    const Tensor counters = temporary(scratch.counters.n, Dtype::u8, "reduction counters");
+    const Tensor read = part == x.elements ? x : library_.heap().narrow(x, begin, part);
+    library_.heap().run(call, {reads(read), begin == 0 ? writes(result) : changes(result)}, stream_);
+    begin += part;
+  }
   return result;
 }
 

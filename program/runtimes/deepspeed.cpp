@@ -87,6 +87,23 @@ void require_offload_of_stage(const Job& job) {
                                 job_field_named("offload").get(job), is_zero3 ? ", or params" : ""));
 }
 
+/// DeepSpeed has the Trainer's optimizer update its partitions, whichever it is
+/// (transformers/integrations/deepspeed.py: zero_allow_untested_optimizer). With offload, accelerate puts DeepSpeed's
+/// Adam of the CPU in the place of all of these (accelerate/utils/deepspeed.py: map_pytorch_optim_to_deepspeed).
+void require_optimizer(const Job& job) {
+  const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
+  if (job.optimizer == "adamw" && !is_paged) return;
+  for (const char* known : {"adamw", "adamw-8bit", "adafactor"}) {
+    if (job.optimizer != known) continue;
+    if (job.offload.empty()) return;
+    throw NotModelled(
+        fmt::format("--optimizer {} with --offload {} and --runtime deepspeed (accelerate has DeepSpeed's Adam of the "
+                    "CPU in its place, with states in fp32: --optimizer adamw)",
+                    job_field_named("optimizer").get(job), job_field_named("offload").get(job)));
+  }
+  refuse_field(job, "optimizer");
+}
+
 void require_sizes_of_stage(const Job& job) {
   if (job.sharding == "full-shard" || job.zero3_sizes == Zero3Sizes{}) return;
   throw NotModelled(
@@ -110,9 +127,7 @@ void require(const Job& job, const Cluster& cluster) {
         fmt::format("--runtime deepspeed with --modeling {} (--modeling transformers, and TRL's trainers are)",
                     job_field_named("modeling").get(job)));
   }
-  if (job.optimizer != "adamw" || job.optimizer_implementation == OptimizerImplementation::paged) {
-    refuse_field(job, "optimizer");
-  }
+  require_optimizer(job);
   require_precision(job);
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "deepspeed");

@@ -14,6 +14,7 @@
 #include "job/resolve_job.h"
 #include "model_specs/graph.h"
 #include "program/make_program.h"
+#include "program/readers/check.h"
 #include "tests/support/models.h"
 
 namespace vramfit {
@@ -61,6 +62,7 @@ TEST_CASE("the Trainer's Adafactor keeps a number for each row, column and eleme
     numbers += 2 + std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::int64_t{0});
   }
   CHECK(states_of("adafactor") == Bytes{4 * numbers});
+  CHECK(program::fault_of(program_with("adafactor")).value_or("") == "");
   check_refused_in_torchtitan("adafactor");
 }
 

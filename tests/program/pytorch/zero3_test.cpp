@@ -199,7 +199,7 @@ TEST_CASE("what ZeRO-3 has no rules for is refused by name") {
            {"offload", "activations",
             "--offload activations with --runtime deepspeed (--offload optimizer is, or params)"},
            {"offload", "optimizer+gradients", "--offload optimizer+gradients with --runtime deepspeed"},
-           {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
+           {"optimizer", "lion", "--optimizer lion"},
            {"precision", "fp32", "--precision fp32"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(zero3_job({{name, value}}, two), two), doctest::Contains(says.c_str()),

@@ -4,12 +4,14 @@
 
 #include <doctest/doctest.h>
 
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
+#include "job/cluster/reduce_scratch.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "job/stacks/stacks.h"
@@ -131,7 +133,10 @@ TEST_CASE("what has no rules is refused by name") {
            {"sharding", "hybrid-shard", "--sharding hybrid-shard"},
            {"sharding", "no-shard", "--sharding no-shard"},
            {"offload", "params", "--offload params with --runtime deepspeed (--offload optimizer is)"},
-           {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"},
+           {"optimizer", "sgd",
+            "--optimizer sgd:fused (--optimizer adamw is, and without offload adamw-8bit and adafactor)"},
+           {"optimizer", "adamw-8bit:torchao", "--optimizer adamw-8bit:torchao"},
+           {"optimizer", "adamw-4bit", "--optimizer adamw-4bit"},
            {"precision", "fp32", "--precision fp32 with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
            {"precision", "bf16-pure",
             "--precision bf16-pure with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
@@ -141,6 +146,48 @@ TEST_CASE("what has no rules is refused by name") {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(asked({{name, value}}, two), two), doctest::Contains(says.c_str()), NotModelled);
   }
+}
+
+TEST_CASE("bitsandbytes' and transformers' optimizers have states of a rank's partitions, embeddings among them") {
+  for (const char* sharding : {"shard-optimizer", "shard-grad-op", "full-shard"}) {
+    const auto states_with = [&](const char* optimizer) {
+      const program::Program program = recorded({{"sharding", sharding}, {"optimizer", optimizer}}, "2xH100-80GB");
+      CHECK(program::fault_of(program).value_or("") == "");
+      std::map<std::string, std::int64_t> bytes;  // by what the label says of the state
+      for (const program::Buffer& buffer : program.main.buffers) {
+        const std::string& label = program.labels[static_cast<std::size_t>(buffer.label)];
+        if (buffer.category == Category::optimizer_state) bytes[label.substr(0, label.find(" of "))] += buffer.bytes.n;
+      }
+      return bytes;
+    };
+    CAPTURE(sharding);
+    const std::map<std::string, std::int64_t> wide = states_with("adamw"), of_bytes = states_with("adamw-8bit");
+    const std::int64_t elements = wide.at("adamw: exp_avg") / 4;
+    CHECK(of_bytes.at("adamw: exp_avg") < elements + 4 * 4096);  // vectors, as they are few, stay in fp32
+    CHECK(of_bytes.at("adamw: signed codes") == 4 * 256);        // once for all groups
+    CHECK(states_with("adamw-8bit:paged") == of_bytes);          // wherever they are
+    const std::map<std::string, std::int64_t> factored = states_with("adafactor");
+    CHECK(factored.at("adafactor: exp_avg_sq") == 4 * elements);  // partitions are vectors: there are no rows
+    CHECK(!factored.contains("adafactor: exp_avg_sq_row"));
+  }
+}
+
+TEST_CASE("with offload accelerate puts DeepSpeed's Adam in the place of other optimizers") {
+  const Cluster two = parse_cluster("2xH100-80GB");
+  for (const char* optimizer : {"adamw-8bit", "adamw-8bit:paged", "adamw:paged", "adafactor"}) {
+    CAPTURE(optimizer);
+    CHECK_THROWS_WITH_AS(require_rules(asked({{"optimizer", optimizer}, {"offload", "optimizer"}}, two), two),
+                         doctest::Contains("accelerate has DeepSpeed's Adam of the CPU in its place"), NotModelled);
+  }
+}
+
+TEST_CASE("a reduction goes in parts over what 32 bits don't address") {
+  constexpr std::int64_t kMost = std::int64_t{1} << 29;  // numbers of 4 bytes: the last one's offset is 2^31 - 4
+  CHECK(indexed_parts(0, 4) == std::vector<std::int64_t>{0});
+  CHECK(indexed_parts(kMost, 4) == std::vector<std::int64_t>{kMost});
+  CHECK(indexed_parts(kMost + 1, 4) == std::vector<std::int64_t>{kMost / 2, kMost / 2 + 1});
+  CHECK(indexed_parts(2 * kMost + 1, 4) == std::vector<std::int64_t>{kMost, kMost / 2, kMost / 2 + 1});
+  CHECK(indexed_parts(kMost, 8) == std::vector<std::int64_t>{kMost / 2, kMost / 2});
 }
 
 TEST_CASE("what is frozen under adapters is in no flat tensor, and a rank's partition is of adapters alone") {
@@ -261,7 +308,7 @@ TEST_CASE("overlapped reductions have a bucket more, and a stream of their own")
 TEST_CASE("of two reasons the one that no other stage would take away is given") {
   const Cluster two = parse_cluster("2xH100-80GB");
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
-           {"optimizer", "adamw-8bit", "--optimizer adamw-8bit"}, {"precision", "fp32", "--precision fp32"}}) {
+           {"optimizer", "lion", "--optimizer lion"}, {"precision", "fp32", "--precision fp32"}}) {
     CAPTURE(name);
     CHECK_THROWS_WITH_AS(require_rules(asked({{"sharding", "full-shard"}, {name, value}}, two), two),
                          doctest::Contains(says.c_str()), NotModelled);
