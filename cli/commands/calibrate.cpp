@@ -113,14 +113,14 @@ int run_calibrate(const CalibrateFlags& flags) {
 void add_calibrate(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<CalibrateFlags>();
   command
-      .add_option("--gpus", flags->gpus, "What this machine has, as in plans: 8xH100-80GB, or CPU ranks, 2xcpu-4GiB")
+      .add_option("--gpus", flags->gpus, "This machine's GPUs, as in plans: 8xH100-80GB; or its CPU ranks: 2xcpu-4GiB")
       ->type_name("CLUSTER")
       ->group(kCommonFlags);
   command
       .add_option("--device", flags->device, "What to measure. Default: what --gpus says; phantom GPUs have no speed")
       ->type_name("auto|cpu|cuda")
       ->group(kCommonFlags);
-  command.add_option("--seconds", flags->seconds, "How long to measure, about. Default: 120")
+  command.add_option("--seconds", flags->seconds, "About how long to measure. Default: 120")
       ->type_name("SECONDS")
       ->group(kCommonFlags);
   command.add_option("--threads", flags->threads, "CPU threads per rank. Default: cores / ranks on this machine")

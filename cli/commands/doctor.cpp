@@ -107,8 +107,9 @@ int run_doctor(const std::string& python) {
 void add_doctor(CLI::App& command, int& exit_code) {
   const auto python = std::make_shared<std::string>();
   command
-      .add_option("--python", *python,
-                  "Try whether the torch of this interpreter can be rehearsed, and name the stand-ins that it loads")
+      .add_option(
+          "--python", *python,
+          "Test whether this interpreter's torch can be rehearsed, and name the stand-in libraries that it loads")
       ->type_name("PATH")
       ->group(kCommonFlags);
   command.callback([python, &exit_code] { exit_code = run_doctor(*python); });

@@ -298,15 +298,18 @@ void add_estimate(CLI::App& command, int& exit_code) {
   add_job_flags(command, flags->job);
   command.add_flag("--json", flags->json, "Print one JSON object (configs/schemas/estimate.schema.json)")
       ->group(kOutputFlags);
-  command.add_option("--format", flags->format, "How to print; accelerate: its estimate-memory table. Default: table")
+  command
+      .add_option("--format", flags->format,
+                  "How to print; accelerate: as the table of accelerate estimate-memory. Default: table")
       ->type_name("table|json|accelerate")
       ->group(kOutputFlags);
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
   add_calibration_flag(command, flags->calibration);
   command
-      .add_option("--what-if", flags->what_ifs,
-                  "The same job with a field changed (micro_batch=4, gpus=8xL4), beside it: memory and time. Several "
-                  "in quotes (\"micro_batch=4 checkpointing=full\") change together; may be repeated")
+      .add_option(
+          "--what-if", flags->what_ifs,
+          "Also show the job with a field changed (micro_batch=4, gpus=8xL4): memory and time beside the job's own. "
+          "Several fields in quotes (\"micro_batch=4 checkpointing=full\") change together; may be repeated")
       ->type_name("KEY=VALUE")
       ->group(kCommonFlags)
       ->expected(1)
@@ -314,19 +317,20 @@ void add_estimate(CLI::App& command, int& exit_code) {
       ->take_all();
   command
       .add_flag("--at-peak", flags->at_peak,
-                "What is in memory at the peak: modules as a tree, and the largest tensors")
+                "Show what is in memory at the peak: modules as a tree, and the largest tensors")
       ->group(kOutputFlags);
-  command.add_flag("--strict", flags->strict, "Exit 3 also when the verdict is at_risk")->group(kOutputFlags);
+  command.add_flag("--strict", flags->strict, "Exit with code 3 also if the verdict is at_risk")->group(kOutputFlags);
   add_confidence_flag(command, flags->job);
   add_run_effects(command, flags->run);
   add_stack_flag(command, flags->job, kUsualByDefault);
   command
-      .add_flag("--exact", flags->exact,
-                "Rehearse a script of the stack's library instead, as \"vramfit rehearse --recipe\" does")
+      .add_flag(
+          "--exact", flags->exact,
+          "Instead of estimating, rehearse a script of the stack's library, as \"vramfit rehearse --recipe\" does")
       ->group(kRecipeFlags);
   command
       .add_option("--rehearse", flags->rehearse,
-                  "auto: as --exact where there are no rules for the job. Default: never")
+                  "auto: rehearse, as --exact does, if there are no rules for the job. Default: never")
       ->type_name("never|auto")
       ->group(kRecipeFlags);
   command.add_option("--python", flags->python, "The Python that has the library. Default: python in PATH")
@@ -334,7 +338,7 @@ void add_estimate(CLI::App& command, int& exit_code) {
       ->group(kRecipeFlags);
   command
       .add_flag("--no-cache", flags->no_cache,
-                "Rehearse even if the same was rehearsed before, and keep nothing of it (docs/stacks.md)")
+                "Rehearse even if the same job was rehearsed before, and don't keep the result (docs/stacks.md)")
       ->group(kRecipeFlags);
   command.add_option("--keep-driver", flags->driver, "Write the script that is rehearsed to FILE")
       ->type_name("FILE")

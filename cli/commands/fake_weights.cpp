@@ -35,7 +35,7 @@ int write_fake_weights(const FakeWeightsFlags& flags) {
   const ModelSpec spec = read_model(flags.model);
   const WeightsHeader header = write_checkpoint(spec, dtype, flags.folder, flags.tokenizer);
   write_file("-",
-             fmt::format("{}: {} tensors of zeros, {}, which take no room on the disk{}\n", printable(flags.folder),
+             fmt::format("{}: {} tensors of zeros, {}, which take no space on disk{}\n", printable(flags.folder),
                          header.tensors, format_gib(header.data), flags.tokenizer ? "; a tokenizer of bytes" : ""));
   return 0;
 }
@@ -46,12 +46,12 @@ void add_fake_weights(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<FakeWeightsFlags>();
   command.add_option("MODEL", flags->model, "A catalog name, hub id, directory or config.json");
   command.add_option("DIR", flags->folder, "The folder to write, new or empty");
-  command.add_option("--dtype", flags->dtype, "Of the weights: bf16, fp16 or fp32. Default: bf16")
+  command.add_option("--dtype", flags->dtype, "Dtype of the weights: bf16, fp16 or fp32. Default: bf16")
       ->type_name("DTYPE")
       ->group(kOutputFlags);
   command
       .add_flag("--tokenizer", flags->tokenizer,
-                "Write a tokenizer too, whose tokens are bytes, for scripts that need any")
+                "Also write a tokenizer, whose tokens are bytes, for scripts that need one")
       ->group(kOutputFlags);
   command.callback([flags, &exit_code] { exit_code = write_fake_weights(*flags); });
 }

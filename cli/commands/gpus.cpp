@@ -58,7 +58,7 @@ std::string cards_table(const std::vector<Card>& cards) {
 
 void add_gpus(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<GpusFlags>();
-  command.add_option("CARD", flags->name, "One card only");
+  command.add_option("CARD", flags->name, "Show only this card");
   command.add_flag("--json", flags->json, "Print a JSON list");
   command.callback([flags, &exit_code] {
     const std::vector<Card> cards = wanted_cards(flags->name);

@@ -40,9 +40,10 @@ int run_import(const ImportFlags& flags) {
 void add_import(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<ImportFlags>();
   command
-      .add_option("FILE", flags->files,
-                  "YAML, TOML, JSON, or a script with the command that starts the training; several that belong "
-                  "together, such as accelerate's and the Trainer's. After two dashes: the command itself")
+      .add_option(
+          "FILE", flags->files,
+          "A YAML, TOML or JSON file, or a script with the command that starts the training; several files that belong "
+          "together, such as accelerate's and the Trainer's, may be given. After two dashes: the command itself")
       ->type_name("...");
   command.add_flag("--json", flags->json, "Print one JSON object (configs/schemas/import.schema.json)")
       ->group(kOutputFlags);

@@ -33,7 +33,7 @@ void add_merge(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<MergeFlags>();
   command.add_option("BASE", flags->base, "The model: a folder, .safetensors file or model.safetensors.index.json");
   command.add_option("ADAPTERS", flags->adapters, "Folder of LoRA adapters, as PEFT or run --save-adapters writes it");
-  command.add_option("-o,--output", flags->out, "The folder to write, which must not be there")
+  command.add_option("-o,--output", flags->out, "The folder to write; it must not exist")
       ->type_name("DIR")
       ->group(kOutputFlags);
   command.callback([flags, &exit_code] { exit_code = merge(*flags); });

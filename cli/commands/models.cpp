@@ -77,7 +77,7 @@ std::string model_json(const ModelSpec& spec) {
 void add_models(CLI::App& command, int& exit_code) {
   const auto flags = std::make_shared<ModelsFlags>();
   command.add_option("MODEL", flags->name,
-                     "Show one: a catalog name, hub id, directory, config.json or safetensors file");
+                     "Show this model: a catalog name, hub id, directory, config.json or safetensors file");
   command.add_flag("--json", flags->json, "Print JSON");
   command.callback([flags, &exit_code] {
     exit_code = 0;

@@ -269,30 +269,31 @@ void add_plan(CLI::App& command, int& exit_code) {
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
   add_calibration_flag(command, flags->calibration);
   command
-      .add_option(
-          "--objective", flags->objective,
-          "throughput (default), cost, fewest-gpus, longest-sequence, largest-batch, headroom. Several clusters to "
-          "choose from: --gpus 4xRTX4090,1xH100-80GB; how many GPUs are needed: --gpus auto:H100-80GB")
+      .add_option("--objective", flags->objective,
+                  "What is best: throughput (default), cost, fewest-gpus, longest-sequence, largest-batch or headroom. "
+                  "To choose from several clusters: --gpus 4xRTX4090,1xH100-80GB; to find how many GPUs are needed: "
+                  "--gpus auto:H100-80GB")
       ->type_name("NAME")
       ->group(kCommonFlags);
   command
       .add_option(
           "--largest-model", flags->largest_model,
-          "Instead of MODEL: the largest of the catalog's models of a family (llama, qwen3, ...) that has a plan")
+          "Instead of MODEL: plan for the largest model of a family (llama, qwen3, ...) in the catalog that fits")
       ->type_name("FAMILY")
       ->group(kCommonFlags);
-  command.add_option("--tokens", flags->tokens, "Say what training on so many tokens takes: 15B, 300M, 1.5T")
+  command
+      .add_option("--tokens", flags->tokens, "Show the hours and cost of training on this many tokens: 15B, 300M, 1.5T")
       ->type_name("COUNT")
       ->group(kCommonFlags);
   command
       .add_option("--price", flags->price,
-                  "Of a GPU for an hour: 2.5/h, or H100-80GB=2.5/h,RTX4090=0.4/h. Default: configs/prices.json")
+                  "Price of a GPU per hour: 2.5/h, or H100-80GB=2.5/h,RTX4090=0.4/h. Default: configs/prices.json")
       ->type_name("PRICE")
       ->group(kCommonFlags);
   command
-      .add_option("--verify", flags->verify,
-                  "Run the plan on phantom GPUs before it is given; where it fails the next best one, K in all. "
-                  "Default of K: 3")
+      .add_option(
+          "--verify", flags->verify,
+          "Try the plan on phantom GPUs first, and the next best one if it fails, at most K plans. Default of K: 3")
       ->type_name("phantom[:K]")
       ->group(kCommonFlags);
   command.add_option("-o,--output", flags->output, "Write the plan; - is stdout")
@@ -301,7 +302,7 @@ void add_plan(CLI::App& command, int& exit_code) {
   command.add_flag("--json", flags->json, "Print the plan as JSON (configs/schemas/plan.schema.json)")
       ->group(kOutputFlags);
   add_confidence_flag(command, flags->job);
-  command.add_flag("--no-clip", flags->no_clip, "A step without gradient clipping")->group(kMemoryFlags);
+  command.add_flag("--no-clip", flags->no_clip, "No gradient clipping in the step")->group(kMemoryFlags);
   command.callback([flags, &exit_code] {
     try {
       apply_configs(flags->job);

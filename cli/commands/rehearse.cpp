@@ -122,10 +122,9 @@ int run_bands(const RehearseFlags& flags) {
 
 void add_search_flags(CLI::App& command, RehearseFlags& flags) {
   command
-      .add_option(
-          "--search", flags.searches,
-          "Try values of {NAME} in CMD: FIRST..LAST finds the largest that fits, a list is tried one by one; may "
-          "be given several times, with one range")
+      .add_option("--search", flags.searches,
+                  "Try values of {NAME} in CMD: FIRST..LAST finds the largest that fits, a list is tried one by one; "
+                  "may be repeated, with at most one range")
       ->type_name("NAME=VALUES")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
@@ -133,8 +132,8 @@ void add_search_flags(CLI::App& command, RehearseFlags& flags) {
       ->group(kRunFlags);
   command
       .add_flag("--band", flags.band,
-                "Rehearse both ends of each assumption that sizes or branches follow from: routing balanced and worst, "
-                "selections full and empty")
+                "Rehearse both extremes of each assumption on which sizes or branches depend: routing balanced and "
+                "worst, selections full and empty")
       ->group(kRunFlags);
   command
       .add_option("--jobs", flags.jobs,
@@ -142,13 +141,13 @@ void add_search_flags(CLI::App& command, RehearseFlags& flags) {
                   "memory allow")
       ->type_name("N|auto")
       ->group(kRunFlags);
-  command.add_option("--cache", flags.cache, "Keep the results of a search in FILE, and use those that are there")
+  command.add_option("--cache", flags.cache, "Keep the results of a search in FILE, and reuse those already in it")
       ->type_name("FILE")
       ->group(kRunFlags);
   command
       .add_option("--warm", flags.warm,
-                  "Import once for all rehearsals of a search: the modules that are named, or auto: what the script "
-                  "imports before it does anything else. Default: off")
+                  "Import modules only once for all rehearsals of a search: those named here, or with auto those that "
+                  "the script imports before it does anything else. Default: off")
       ->type_name("MODULE,...|auto|off")
       ->group(kRunFlags);
 }
@@ -177,8 +176,8 @@ void add_rehearse(CLI::App& command, int& exit_code) {
       ->group(kCommonFlags);
   command
       .add_option("--ranks", flags->ranks,
-                  "all: CMD starts its own ranks; R: CMD is rank R alone, the other ranks are simulated; worst: ranks "
-                  "that may differ, one after another. Default: all")
+                  "all: CMD starts its own ranks; R: CMD runs as rank R, and the other ranks are simulated; worst: the "
+                  "same for each rank that may differ, one after another. Default: all")
       ->type_name("all|R|worst")
       ->group(kCommonFlags);
   command.add_option("--timeout", flags->timeout, "Kill CMD and its children after this many seconds")
@@ -206,7 +205,7 @@ void add_rehearse(CLI::App& command, int& exit_code) {
   command.add_flag("--json", flags->json, "Print one JSON object; what CMD prints goes to stderr")->group(kOutputFlags);
   command
       .add_option("CMD", flags->command,
-                  "The command to run, after two dashes; with --recipe the MODEL alone, without them")
+                  "The command to run, after two dashes; with --recipe only MODEL, without dashes")
       ->type_name("...");
   command.callback([flags, &exit_code] {
     take_words(*flags);

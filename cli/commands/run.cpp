@@ -238,18 +238,18 @@ void add_run(CLI::App& command, int& exit_code) {
   add_no_clip(command, *flags);
   command
       .add_option("--ranks", flags->ranks,
-                  "With --device phantom: run all ranks, or this one alone with the others simulated. Default: 0")
+                  "With --device phantom: run all ranks, or only rank R, with the others simulated. Default: 0")
       ->type_name("all|R")
       ->group(kRunFlags);
   command
       .add_option("--replan", flags->replan,
-                  "When memory runs out, plan again for less and resume from the last checkpoint, at most K times. "
-                  "Default: 0")
+                  "When memory runs out, plan again for less memory and resume from the last checkpoint, at most K "
+                  "times. Default: 0")
       ->type_name("K")
       ->group(kRunFlags);
   command
       .add_option("--tune", flags->tune,
-                  "Run the K best plans for 5 steps each first, and train with the fastest. Default: 0")
+                  "First run each of the K best plans for 5 steps, then train with the fastest. Default: 0")
       ->type_name("K")
       ->group(kRunFlags);
   command.callback([flags, &exit_code] {

@@ -67,8 +67,8 @@ Efficiency efficiency_by_runs(const std::vector<NamedRun>& runs, const Cluster& 
 void add_calibration_flag(CLI::App& command, std::vector<std::string>& files) {
   command
       .add_option("--calibration", files,
-                  "What this machine reaches, instead of the figures known for its GPUs: a file of `vramfit "
-                  "calibrate`, or a run.json whose steps count. May be repeated")
+                  "Speeds measured on this machine, used instead of the figures known for its GPUs: a file of `vramfit "
+                  "calibrate`, or a run.json, whose step times are used. May be repeated")
       ->expected(1)
       ->allow_extra_args(false)
       ->take_all()

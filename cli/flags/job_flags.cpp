@@ -43,13 +43,15 @@ const char* heading_of(FieldGroup group) {
 
 void add_job_flags(CLI::App& command, JobFlags& flags) {
   command.add_option("MODEL", flags.model, "Catalog name, hub id, directory, config.json or safetensors file");
-  command.add_option("--gpus", flags.gpus, "[NODESx]COUNTxCARD: 8xH100-80GB, 2x8xA100-40GB, 4x24GB, 2xcpu-4GiB")
+  command
+      .add_option("--gpus", flags.gpus,
+                  "What the job runs on, as [NODESx]COUNTxCARD: 8xH100-80GB, 2x8xA100-40GB, 4x24GB, 2xcpu-4GiB")
       ->type_name("CLUSTER")
       ->group(kCommonFlags);
   command
       .add_option("--host-memory", flags.host_memory,
-                  "Host memory of a node that ranks may use (64GiB): what they keep there counts for the verdict. "
-                  "Default: not limited")
+                  "Host memory of each node that ranks may use, such as 64GiB; the verdict then counts what they keep "
+                  "there. Default: no limit")
       ->type_name("SIZE")
       ->group(kCommonFlags);
   const auto fields = job_fields();
@@ -167,8 +169,8 @@ void add_stack_flag(CLI::App& command, JobFlags& flags, const char* by_default) 
   }
   command
       .add_option("--stack", flags.stack,
-                  fmt::format("The library that trains: sets --runtime and --modeling and the defaults that it has "
-                              "({}: not modelled yet, answered by --exact). Default: {}",
+                  fmt::format("The library that trains; it sets --runtime, --modeling and the library's own defaults "
+                              "({}: not modelled yet; \"vramfit estimate --exact\" rehearses it). Default: {}",
                               lacking, by_default))
       ->type_name(names)
       ->group(kCommonFlags);
@@ -242,9 +244,9 @@ JobChoice read_job_choice_on_stack(const JobFlags& flags, const Cluster& cluster
 void add_confidence_flag(CLI::App& command, JobFlags& flags) {
   command
       .add_option("--confidence", flags.confidence,
-                  "Upper bounds from recorded cases, of which this share is to be below: 0.5 to what there are enough "
-                  "for (docs/upper-bound.md). Default: 2 % of reserved memory and a quarter of what is outside the "
-                  "allocator, a judgement")
+                  "Derive upper bounds from recorded cases so that this share of cases stays below them; from 0.5 to "
+                  "the most that the number of cases supports (docs/upper-bound.md). Default: 2 % of reserved memory "
+                  "and 25 % of memory outside the allocator, chosen by judgement")
       ->type_name("SHARE")
       ->group(kMemoryFlags);
 }

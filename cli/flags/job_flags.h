@@ -52,9 +52,9 @@ JobChoice read_job_choice(const JobFlags& flags);
 /// --stack, on commands that predict; `by_default` tells what holds without it.
 void add_stack_flag(CLI::App& command, JobFlags& flags, const char* by_default);
 
-inline constexpr const char* kUsualByDefault = "transformers where it has rules for the job, else vramfit";
+inline constexpr const char* kUsualByDefault = "transformers if it has rules for the job, else vramfit";
 inline constexpr const char* kOwnByDefault =
-    "vramfit, which \"vramfit run\" trains with; beside a --runtime of PyTorch's transformers";
+    "vramfit, with which \"vramfit run\" trains; transformers if --runtime names one of PyTorch's runtimes";
 
 /// The same from a stack's defaults on `cluster`. Its runtime and modeling count as set; other values for them are
 /// refused with an InputError.

@@ -23,20 +23,23 @@ struct ChoiceFlag {
   const char *flag, *type, *meaning;
 };
 constexpr std::array kFlags{
-    ChoiceFlag{"seq-len", "N", "Tokens of a sequence"},
-    ChoiceFlag{"micro-batch", "N", "Sequences of a micro-batch on each GPU; for trl-dpo and trl-reward pairs of them"},
-    ChoiceFlag{"grad-accum", "N", "Micro-batches of a step"},
+    ChoiceFlag{"seq-len", "N", "Sequence length in tokens"},
+    ChoiceFlag{"micro-batch", "N",
+               "Sequences per micro-batch on each GPU; for trl-dpo and trl-reward, pairs of sequences"},
+    ChoiceFlag{"grad-accum", "N", "Gradient accumulation steps: micro-batches per optimizer step"},
     ChoiceFlag{"precision", "NAME", "fp32, bf16-mixed, bf16-pure or fp16-mixed"},
-    ChoiceFlag{"gradient-checkpointing", "on|off", "Keep each layer's input alone, and compute it again"},
-    ChoiceFlag{"optimizer", "NAME", "As the library names it: adamw_torch_fused, paged_adamw_8bit, AdamW, ..."},
+    ChoiceFlag{"gradient-checkpointing", "on|off", "Keep only each layer's input, and recompute the layer in backward"},
+    ChoiceFlag{"optimizer", "NAME",
+               "Optimizer, named as in the library: adamw_torch_fused, paged_adamw_8bit, AdamW, ..."},
     ChoiceFlag{"offload", "WHAT", "What is kept in host memory: none, optimizer (its states) or params (weights too)"},
     ChoiceFlag{"sharding", "NAME", "no-shard, shard-optimizer (ZeRO-1), shard-grad-op (ZeRO-2) or full-shard (ZeRO-3)"},
-    ChoiceFlag{"overlap-comm", "default|on|off", "DeepSpeed: reduce gradients on a stream of their own"},
-    ChoiceFlag{"zero3-sizes", "NAME=N,...", "DeepSpeed's ZeRO-3: sizes, as estimate takes them, or auto"},
+    ChoiceFlag{"overlap-comm", "default|on|off", "DeepSpeed: reduce gradients on a separate stream"},
+    ChoiceFlag{"zero3-sizes", "NAME=N,...", "Sizes of DeepSpeed's ZeRO-3, as \"vramfit estimate\" takes them, or auto"},
     ChoiceFlag{"steps", "N", "Optimizer steps to rehearse"},
-    ChoiceFlag{"lora-rank", "N", "Rank of the LoRA adapters; 0, where it is possible, trains the whole model"},
-    ChoiceFlag{"optimizer-in-backward", "on|off", "torchtune: update within backward (optimizer_in_bwd)"},
-    ChoiceFlag{"rotary-positions", "N", "torchtune: max_seq_len of the model's builder; 0: as --seq-len"},
+    ChoiceFlag{"lora-rank", "N", "Rank of the LoRA adapters; 0 trains the whole model, if the recipe can"},
+    ChoiceFlag{"optimizer-in-backward", "on|off", "torchtune: update weights within backward (optimizer_in_bwd)"},
+    ChoiceFlag{"rotary-positions", "N",
+               "torchtune: max_seq_len, for which the model's builder makes its tables; 0: the same as --seq-len"},
 };
 
 std::int64_t launched_processes(const Recipe& recipe, const Cluster& cluster, std::optional<std::int64_t> played_rank) {
@@ -62,9 +65,10 @@ void add_recipe_flags(CLI::App& command, RecipeFlags& flags) {
   for (const RecipeSource& source : recipe_sources())
     names += fmt::format("{}{}", names.empty() ? "" : ", ", source.name);
   command
-      .add_option(
-          "--recipe", flags.name,
-          "Write a script that trains MODEL with a library, on weights that take no room, and rehearse it: " + names)
+      .add_option("--recipe", flags.name,
+                  "Write a script that trains MODEL with a library, on weights that take no disk space, and rehearse "
+                  "it. NAME is " +
+                      names)
       ->type_name("NAME")
       ->group(kRecipeFlags);
   command.add_option("--python", flags.python, "The Python that has the library. Default: python in PATH")

@@ -10,10 +10,11 @@
 namespace vramfit {
 
 void add_run_effects(CLI::App& command, RunEffectFlags& flags) {
-  command.add_flag("--no-clip", flags.no_clip, "A step without gradient clipping")->group(kMemoryFlags);
+  command.add_flag("--no-clip", flags.no_clip, "No gradient clipping in the step")->group(kMemoryFlags);
   command
       .add_option("--save-kind", flags.save_kind,
-                  "What the run writes (run --save, --save-full, both, or --save-adapters). Default: none")
+                  "Checkpoints that the run writes, counted in memory: sharded (run --save), full (--save-full), both, "
+                  "or adapters (--save-adapters). Default: none")
       ->type_name("none|sharded|full|both|adapters")
       ->group(kMemoryFlags);
 }

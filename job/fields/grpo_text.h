@@ -14,7 +14,7 @@ std::string get_grpo(const Job& job);
 void set_grpo(Job& job, std::string_view value);
 
 inline constexpr std::string_view kGrpoHelp =
-    "TRL's GRPOTrainer: reference (beta above 0), num_iterations=N, steps_per_generation=N, by their names in "
-    "GRPOConfig (--stack trl-grpo; not modelled by the others). Default: TRL's";
+    "TRL's GRPOTrainer: reference (a reference model: beta is above 0), and num_iterations=N and "
+    "steps_per_generation=N, as in GRPOConfig (only with --stack trl-grpo). Default: TRL's";
 
 }  // namespace vramfit

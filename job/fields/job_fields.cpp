@@ -69,16 +69,16 @@ void set_count(Job& job, std::string_view value) {
 constexpr std::int64_t kMostGlobalBatch = std::numeric_limits<std::int64_t>::max();
 
 constexpr std::array kJobFields{
-    JobField{
-        "runtime", FieldForm::text, kRuntimeValues,
-        "Engine that runs the training step; rehearse a script instead where it is not modelled yet. pytorch-ddp is "
-        "pytorch with --sharding no-shard. "
-        "Sets the defaults of --allocator, --prefetch, --wrap-embeddings and --bucket-bytes. Default: vramfit",
-        get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
+    JobField{"runtime", FieldForm::text, kRuntimeValues,
+             "Engine that runs the training step; where it is not modelled yet, rehearse a script. pytorch-ddp is "
+             "pytorch with --sharding no-shard. Sets the defaults of --allocator, --prefetch, --wrap-embeddings and "
+             "--bucket-bytes. Default: vramfit",
+             get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
     JobField{"modeling", FieldForm::text,
              "vramfit|torchtitan|transformers|trl|trl-dpo|trl-reward|trl-grpo|accelerate|torchtune",
-             "Whose model code runs: vramfit with --runtime vramfit, torchtitan, transformers (its Trainer), trl and "
-             "trl-... (TRL's trainers), accelerate (a loop of one's own) or torchtune with PyTorch's. Default: vramfit",
+             "Whose model code runs: vramfit with --runtime vramfit; with PyTorch's runtimes torchtitan, transformers "
+             "(its Trainer), trl and trl-... (TRL's trainers), accelerate (your own training loop) or torchtune. "
+             "Default: vramfit",
              get_choice<&Job::modeling, kModelings>, set_modeling, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
              "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 "
@@ -86,33 +86,33 @@ constexpr std::array kJobFields{
              get_choice<&Job::method, kMethods>, set_method, FieldGroup::common, HonouredBy::own_runtime,
              AtResume::must_match, InPlan::required, Decides::parameters},
     JobField{"precision", FieldForm::text, "fp32|bf16-mixed|bf16-pure|fp16-mixed|fp8",
-             "Mixed-precision recipe; sets the six dtypes of the precision flags. Default: bf16-mixed on GPUs "
-             "(fp16-mixed below compute capability 8.0), fp32 on CPU ranks",
+             "Mixed-precision recipe; sets the six dtypes that the precision flags set one by one. Default: bf16-mixed "
+             "on GPUs (fp16-mixed below compute capability 8.0), fp32 on CPU ranks",
              get_precision, set_precision, FieldGroup::common, HonouredBy::own_runtime, AtResume::in_part},
     JobField{"storage_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Parameter shards (the master weights); fp16: not modelled. Default: by --precision",
+             "Dtype of parameter shards (the master weights); fp16: not modelled. Default: set by --precision",
              get_dtype<&Precision::storage>, set_dtype<&Precision::storage>, FieldGroup::precision,
              HonouredBy::own_runtime, AtResume::must_match},
     JobField{"compute_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Gathered parameters and activations. Default: by --precision", get_dtype<&Precision::compute>,
-             set_dtype<&Precision::compute>, FieldGroup::precision, HonouredBy::own_runtime, AtResume::in_part},
-    JobField{
-        "reduce_dtype", FieldForm::text, "fp32|bf16|fp16",
-        "Gradient reduction, and gradients while they accumulate. Default: by --precision (transformers with FSDP2 "
-        "or DeepSpeed: as --compute-dtype)",
-        get_dtype<&Precision::reduce>, set_dtype<&Precision::reduce>, FieldGroup::precision, HonouredBy::own_runtime,
-        AtResume::must_match},
+             "Dtype of gathered parameters and activations. Default: set by --precision",
+             get_dtype<&Precision::compute>, set_dtype<&Precision::compute>, FieldGroup::precision,
+             HonouredBy::own_runtime, AtResume::in_part},
+    JobField{"reduce_dtype", FieldForm::text, "fp32|bf16|fp16",
+             "Dtype in which gradients are reduced and accumulated. Default: set by --precision (transformers with "
+             "FSDP2 or DeepSpeed: as --compute-dtype)",
+             get_dtype<&Precision::reduce>, set_dtype<&Precision::reduce>, FieldGroup::precision,
+             HonouredBy::own_runtime, AtResume::must_match},
     JobField{"buffer_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Model buffers such as rotary tables. Default: by --precision", get_dtype<&Precision::buffer>,
+             "Dtype of model buffers such as rotary tables. Default: set by --precision", get_dtype<&Precision::buffer>,
              set_dtype<&Precision::buffer>, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match},
     JobField{"output_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Model output (logits): --compute-dtype, or fp32, which costs nothing more: the loss reads them as fp32 "
-             "block by block. Default: by --precision",
+             "Dtype of the model's output (logits): that of --compute-dtype, or fp32, which costs nothing more because "
+             "the loss reads logits as fp32 block by block. Default: set by --precision",
              get_dtype<&Precision::output>, set_dtype<&Precision::output>, FieldGroup::precision,
              HonouredBy::own_runtime, AtResume::must_match},
     JobField{"state_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Optimizer states (with optimizers other than adamw: as --storage-dtype; fp16: not modelled). Default: by "
-             "--precision",
+             "Dtype of optimizer states (with optimizers other than adamw: as --storage-dtype; fp16: not modelled). "
+             "Default: set by --precision",
              get_dtype<&Precision::state>, set_dtype<&Precision::state>, FieldGroup::precision, HonouredBy::own_runtime,
              AtResume::must_match},
     JobField{"loss_scale", FieldForm::text, "auto|none|N|dynamic[:INIT[:INTERVAL]]",
@@ -124,11 +124,10 @@ constexpr std::array kJobFields{
              FieldGroup::sharding},
     JobField{"sharding", FieldForm::text,
              "no-shard|shard-optimizer|shard-grad-op|full-shard|hybrid-shard|hybrid-shard-zero2",
-             "What is sharded across ranks: nothing (DDP), optimizer states (shard-optimizer, ZeRO-1; not modelled but "
-             "with --stack deepspeed), "
-             "or parameters, gradients and optimizer states, regathered "
-             "for backward (full-shard, ZeRO-3) or not (shard-grad-op, ZeRO-2); hybrid: sharded within a node, "
-             "replicated across nodes. Default: full-shard",
+             "What is sharded across ranks: nothing (DDP), optimizer states (shard-optimizer, ZeRO-1; only modelled "
+             "with --stack deepspeed), or parameters, gradients and optimizer states, regathered for backward "
+             "(full-shard, ZeRO-3) or not (shard-grad-op, ZeRO-2); hybrid: sharded within a node, replicated across "
+             "nodes. Default: full-shard",
              get_sharding, set_sharding, FieldGroup::sharding},
     JobField{"reshard", FieldForm::text, "default|last-kept|always|never|N",
              "Which units free their gathered parameters after forward (FSDP2's reshard_after_forward); N: reshard to "
@@ -139,7 +138,7 @@ constexpr std::array kJobFields{
              "model, or modules by name. Default: layer",
              get_wrap, set_wrap, FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"wrap_embeddings", FieldForm::toggle, "on|off",
-             "Embeddings and output head as FSDP units of their own. Default: on; torchtitan: off",
+             "Make the embeddings and the output head separate FSDP units. Default: on; torchtitan: off",
              get_toggle<&Job::wrap_embeddings>, set_toggle<&Job::wrap_embeddings>, FieldGroup::sharding,
              HonouredBy::own_runtime},
     JobField{"prefetch", FieldForm::text, "backward=pre|post|none,forward=K,limit=N",
@@ -148,7 +147,7 @@ constexpr std::array kJobFields{
              "backward=post,forward=1,limit=0",
              get_prefetch, set_prefetch, FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"reduce_finish", FieldForm::text, "early|end",
-             "When a reduced gradient is added to its shard: as soon as it is there, or at the end of backward. "
+             "When a reduced gradient is added to its shard: as soon as it has arrived, or at the end of backward. "
              "Default: early",
              get_choice<&Job::reduce_finish, kFinishes>, set_choice<&Job::reduce_finish, kFinishes>,
              FieldGroup::sharding, HonouredBy::own_runtime},
@@ -158,14 +157,14 @@ constexpr std::array kJobFields{
              get_choice<&Job::accumulate, kAccumulates>, set_choice<&Job::accumulate, kAccumulates>,
              FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"bucket_bytes", FieldForm::integer, "N|auto",
-             "Bucket size of the gradient all-reduce across replicas, in bytes; of DeepSpeed twice reduce_bucket_size, "
-             "auto: the hidden size squared. Default: 26214400 (25 MiB); --runtime deepspeed: 1000000000",
+             "Bucket size of the gradient all-reduce across replicas, in bytes. With DeepSpeed: 2 bytes for each "
+             "number of reduce_bucket_size, which auto sets to the hidden size squared. Default: 26214400 (25 MiB); "
+             "--runtime deepspeed: 1000000000",
              get_bucket, set_bucket, FieldGroup::sharding, HonouredBy::own_runtime},
-    JobField{
-        "overlap_comm", FieldForm::toggle, "on|off",
-        "DeepSpeed: reduce gradients on a stream of their own (overlap_comm). Default: on with ZeRO-3, off otherwise",
-        get_overlap, set_overlap, FieldGroup::sharding, HonouredBy::own_runtime, AtResume::may_differ,
-        InPlan::optional},
+    JobField{"overlap_comm", FieldForm::toggle, "on|off",
+             "DeepSpeed: reduce gradients on a separate stream (overlap_comm). Default: on with ZeRO-3, off otherwise",
+             get_overlap, set_overlap, FieldGroup::sharding, HonouredBy::own_runtime, AtResume::may_differ,
+             InPlan::optional},
     JobField{"find_unused_parameters", FieldForm::toggle, "on|off", kFindUnusedHelp, get_find_unused, set_find_unused,
              FieldGroup::sharding, HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"zero3_sizes", FieldForm::text, "default|auto|KEY=N,...", kZero3SizesHelp, get_zero3_sizes,
@@ -177,7 +176,7 @@ constexpr std::array kJobFields{
              get_toggle<&Job::reshard_head>, set_toggle<&Job::reshard_head>, FieldGroup::sharding,
              HonouredBy::own_runtime},
     JobField{"deterministic", FieldForm::toggle, "on|off",
-             "Deterministic kernels only; those for CPU ranks always are. Default: off",
+             "Deterministic kernels only; kernels for CPU ranks are always deterministic. Default: off",
              get_toggle<&Job::deterministic>, set_toggle<&Job::deterministic>, FieldGroup::software,
              HonouredBy::own_runtime},
     JobField{"load", FieldForm::text, "each|rank0",
@@ -185,60 +184,60 @@ constexpr std::array kJobFields{
              get_choice<&Job::load, kLoads>, set_choice<&Job::load, kLoads>, FieldGroup::sharding,
              HonouredBy::own_runtime},
     JobField{"checkpointing", FieldForm::text, "none|full|every:N|selective|selective:KIND,...|budget:N%",
-             "Activation checkpointing: of no layer, all layers or every Nth; of all but selected ops (attention and "
-             "every other product; selective:attention,linear/3 names them, KIND as in the program); or of as much as "
-             "leaves N % of what layers keep. Default: none",
+             "Activation checkpointing: of no layer, of all layers (full) or of every Nth; selective: recompute all "
+             "but selected ops (attention and every other matrix product, or those named, as in "
+             "selective:attention,linear/3, with KIND as \"vramfit program\" shows it); budget: recompute enough to "
+             "keep at most N % of what layers would keep. Default: none",
              get_checkpointing, set_checkpointing, FieldGroup::memory},
     JobField{"reentrant_checkpoints", FieldForm::toggle, "on|off", kReentrantCheckpointsHelp,
              get_toggle<&Job::reentrant_checkpoints>, set_toggle<&Job::reentrant_checkpoints>, FieldGroup::memory,
              HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
-    JobField{
-        "offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations|activations:every:N",
-        "What is kept in host memory: optimizer states, gradients too, or all with the parameters; besides, or alone, "
-        "activations, from a layer's forward to its backward, of all layers or every Nth (docs/offload.md). Default: "
-        "none",
-        get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
-        InPlan::optional},
+    JobField{"offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations|activations:every:N",
+             "What is kept in host memory: optimizer states; these and gradients; or (params) these and the "
+             "parameters. activations, alone or with one of those: what layers keep from forward to backward, of all "
+             "layers or every Nth (docs/offload.md). Default: none",
+             get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
+             InPlan::optional},
     JobField{"optimizer", FieldForm::text, kOptimizerValues,
              "Optimizer and its implementation (docs/optimizers.md says which runtime has which). Default: adamw:fused",
              get_optimizer, set_optimizer, FieldGroup::common, HonouredBy::every_runtime, AtResume::in_part},
     JobField{"optimizer_in_backward", FieldForm::toggle, "on|off",
-             "Update each unit within backward, as soon as its gradients are final, and free them at once. Takes one "
-             "micro-batch a step and no gradient clipping (docs/optimizers.md). Default: off",
+             "Update each unit within backward, as soon as its gradients are final, and free them at once. Needs one "
+             "micro-batch per step and no gradient clipping (docs/optimizers.md). Default: off",
              get_toggle<&Job::optimizer_in_backward>, set_toggle<&Job::optimizer_in_backward>, FieldGroup::memory,
              HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"loss", FieldForm::text, "full|chunked:N|chunked-forward:N",
-             "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens, in "
-             "backward or, with their gradients, in forward. Default: on GPUs chunks of 1024 tokens where they need "
-             "less memory, otherwise full",
+             "Cross entropy over the full logits, or output head and loss computed in N chunks of the tokens: during "
+             "backward (chunked), or during forward together with their gradients (chunked-forward). Default: on GPUs "
+             "chunks of 1024 tokens if they need less memory, otherwise full",
              get_loss, set_loss, FieldGroup::memory, HonouredBy::own_runtime},
     JobField{"label_smoothing", FieldForm::text, "X",
-             "Share of the target that is spread evenly over the vocabulary, 0 to 1. Default: 0", get_label_smoothing,
-             set_label_smoothing, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match, InPlan::optional},
+             "Share of the target probability that is spread evenly over the vocabulary, 0 to 1. Default: 0",
+             get_label_smoothing, set_label_smoothing, FieldGroup::memory, HonouredBy::own_runtime,
+             AtResume::must_match, InPlan::optional},
     JobField{"z_loss", FieldForm::text, "X",
-             "Adds X times the square of the logits' log-sum-exp to the loss of each token (PaLM: 1e-4). Default: 0",
+             "Add X times the square of the logits' log-sum-exp to the loss of each token (PaLM: 1e-4). Default: 0",
              get_z_loss, set_z_loss, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional},
     JobField{"ignore_index", FieldForm::text, "ID",
-             "A token id that is not counted as a label, such as that of padding. Default: -100 (none; positions "
-             "without a label never count)",
+             "Token id that doesn't count as a label, such as the padding token's. Default: -100 (no token id; "
+             "positions without a label never count)",
              get_ignore_index, set_ignore_index, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional},
-    JobField{
-        "attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
-        "Attention kernel (cudnn: by --modeling transformers, not modelled by the others; math: with it, the eager "
-        "attention of transformers). Default: auto, which is what PyTorch picks",
-        get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
+    JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
+             "Attention kernel. cudnn is only modelled with --modeling transformers, with which math is transformers' "
+             "eager attention. Default: auto, which is what PyTorch picks",
+             get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
     JobField{"compile", FieldForm::toggle, "on|off",
-             "torch.compile of the model and its loss, with PyTorch's runtimes: its speed is predicted, its memory is "
-             "not modelled (docs/time-model.md). Default: off; runtime vramfit has fused kernels anyway",
+             "Compile the model and its loss with torch.compile (PyTorch's runtimes). The speed is predicted, the "
+             "memory is not modelled (docs/time-model.md). Default: off; --runtime vramfit has fused kernels anyway",
              get_toggle<&Job::compile>, set_toggle<&Job::compile>, FieldGroup::software, HonouredBy::every_runtime,
              AtResume::may_differ, InPlan::optional},
     JobField{"kernels", FieldForm::text, "libtorch|vramfit",
-             "GPUs: what is computed in several passes by LibTorch's functions has a CUDA kernel of its own instead, "
-             "without scratch: AdamW with states of few bits or of another dtype, or with stochastic rounding, "
-             "quantized weights, gated activations, rotary embeddings and losses (docs/kernels.md). run needs them "
-             "built: scripts/setup --cuda. Default: libtorch",
+             "GPUs: vramfit uses one CUDA kernel, without scratch, for work that takes LibTorch's functions several "
+             "passes: AdamW with states of few bits or of another dtype, or with stochastic rounding, quantized "
+             "weights, gated activations, rotary embeddings and losses (docs/kernels.md). scripts/setup --cuda builds "
+             "them for \"vramfit run\". Default: libtorch",
              get_kernels, set_choice<&Job::kernels, kKernels>, FieldGroup::software, HonouredBy::own_runtime,
              AtResume::may_differ, InPlan::optional},
     JobField{"allocator", FieldForm::text, "native|expandable|arena|KEY=VALUE,...",
@@ -247,35 +246,35 @@ constexpr std::array kJobFields{
              "Default: expandable; PyTorch runtimes: native",
              get_allocator, set_allocator, FieldGroup::memory},
     JobField{"freeze", FieldForm::list, "none|PATTERN,...",
-             "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head; or "
-             "none. Default: none; with --method lora or qlora all but the adapters, which are always trained",
+             "Parameters that are not trained: globs over their names, layers:FIRST-LAST, embeddings, head; or none. "
+             "Default: none; with --method lora or qlora everything except the adapters, which are always trained",
              get_freeze, set_freeze, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{"master_dtype", FieldForm::text, "fp16",
-             "Shards of trained matrices of layers: fp16 with a scale for each. Default: all parameters as "
-             "--storage-dtype",
+             "How the layers' trained matrices are stored: fp16 with a scale for each matrix. Default: all parameters "
+             "as --storage-dtype",
              get_master_dtype, set_master_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
-    JobField{"gradient_dtype", FieldForm::text, "fp8|fp8-sent",
-             "Gradients of trained matrices of layers, between reductions: e4m3 with a scale for each; fp8-sent: also "
-             "on their way to the rank that keeps them. Default: all gradients as --storage-dtype",
-             get_gradient_dtype, set_gradient_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::in_part,
-             InPlan::optional, Decides::parameters},
+    JobField{
+        "gradient_dtype", FieldForm::text, "fp8|fp8-sent",
+        "How gradients of the layers' trained matrices are kept between reductions: e4m3 with a scale for each matrix; "
+        "fp8-sent: they are also sent as e4m3 to the rank that keeps them. Default: all gradients as --storage-dtype",
+        get_gradient_dtype, set_gradient_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::in_part,
+        InPlan::optional, Decides::parameters},
     JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Frozen parameters' shards, which are then stored apart from the trainable ones. Default: "
-             "--storage-dtype; with --method lora or qlora --compute-dtype",
+             "Dtype of frozen parameters' shards, which are then stored separately from trainable ones. Default: "
+             "--storage-dtype; with --method lora or qlora: --compute-dtype",
              get_frozen_dtype, set_frozen_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
-    JobField{
-        "quantization", FieldForm::text, "none|nf4|nf4-double|int8|fp8",
-        "Frozen matrices of layers, as codes of 4 or 8 bits with scales, made whole in the compute dtype while "
-        "their unit is used. fp8 is for trained ones, too, whose masters --offload optimizer keeps in host memory. "
-        "Default: none",
-        get_quantization, set_quantization, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
-        InPlan::optional, Decides::parameters},
+    JobField{"quantization", FieldForm::text, "none|nf4|nf4-double|int8|fp8",
+             "Store the layers' frozen matrices as codes of 4 or 8 bits with scales; they are dequantized to the "
+             "compute dtype while their unit is used. fp8 also works for trained matrices if --offload optimizer keeps "
+             "their masters in host memory. Default: none",
+             get_quantization, set_quantization, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
+             InPlan::optional, Decides::parameters},
     JobField{"gradient_mask", FieldForm::text, "none|keep:P|file:PATH",
-             "Child-tuning: keep each gradient element with probability P, drawn every step, or apply masks from a "
-             "safetensors file. Default: none",
+             "Child-tuning: keep each gradient element with probability P, drawn anew every step, or apply masks from "
+             "a safetensors file. Default: none",
              get_gradient_mask, set_gradient_mask, FieldGroup::memory, HonouredBy::own_runtime, AtResume::in_part},
     JobField{"lora_rank", FieldForm::integer, "N", "Rank of the adapters, with --method lora or qlora. Default: 8",
              get_lora_rank, set_lora_rank, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
@@ -285,26 +284,28 @@ constexpr std::array kJobFields{
              get_lora_alpha, set_lora_alpha, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional},
     JobField{"lora_dropout", FieldForm::text, "P",
-             "Probability that an element of an adapter's input is dropped, drawn every step. Default: 0",
+             "Probability that an element of an adapter's input is dropped; drawn anew every step. Default: 0",
              get_lora_dropout, set_lora_dropout, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional},
     JobField{"lora_targets", FieldForm::text, "all-linear|GLOB,...",
-             "Linears that get adapters: all but the output layer, or globs over names of modules or their ends "
+             "Linear layers that get adapters: all but the output layer, or globs over names of modules or their ends "
              "(q_proj, layers.0.*). Default: all-linear",
              get_lora_targets, set_lora_targets, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{"rslora", FieldForm::text, "on|off", "Scale adapters by alpha / sqrt(rank) (rsLoRA). Default: off",
              get_rslora, set_rslora, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional},
-    JobField{"dora", FieldForm::text, "on|off",
-             "Train a length for each row of an adapted matrix, and its direction by the adapter (DoRA). Default: off",
-             get_dora, set_dora, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match, InPlan::optional,
-             Decides::parameters},
+    JobField{
+        "dora", FieldForm::text, "on|off",
+        "Train the magnitude of each row of an adapted matrix, and its direction with the adapter (DoRA). Default: off",
+        get_dora, set_dora, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match, InPlan::optional,
+        Decides::parameters},
     JobField{"seq_len", FieldForm::integer, "N",
              "Sequence length in tokens. Default: min(max_position_embeddings, 4096)", get_count<&Job::sequence>,
              set_count<&Job::sequence>, FieldGroup::common, HonouredBy::every_runtime, AtResume::must_match},
     JobField{"rotary_positions", FieldForm::integer, "N",
-             "torchtune: max_seq_len of the model's builder. Default: the one that is named after it, else --seq-len",
+             "torchtune: max_seq_len, for which the model's builder makes its tables. Default: that of the builder "
+             "named after the model, else --seq-len",
              get_count<&Job::rotary_positions>, set_count<&Job::rotary_positions>, FieldGroup::memory,
              HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"micro_batch", FieldForm::integer, "N",

@@ -13,10 +13,10 @@ std::string get_find_unused(const Job& job);
 void set_find_unused(Job& job, std::string_view value);
 
 inline constexpr std::string_view kFindUnusedHelp =
-    "transformers' Trainer and TRL's with DDP: look for parameters that a step doesn't use "
+    "transformers' Trainer and TRL's trainers with DDP: look for parameters that a step doesn't use "
     "(ddp_find_unused_parameters). Default: on without gradient checkpointing, and with adapters";
 inline constexpr std::string_view kReentrantCheckpointsHelp =
-    "transformers' Trainer and TRL's, without FSDP1: checkpoints re-enter autograd (use_reentrant), and keep other "
-    "tensors (docs/activation-checkpointing.md). Default: off";
+    "transformers' Trainer and TRL's trainers, without FSDP1: checkpoints re-enter autograd (use_reentrant), which "
+    "keeps other tensors (docs/activation-checkpointing.md). Default: off";
 
 }  // namespace vramfit

@@ -21,9 +21,9 @@ std::string get_zero3_sizes(const Job& job);
 void set_zero3_sizes(Job& job, std::string_view value);
 
 inline constexpr std::string_view kZero3SizesHelp =
-    "DeepSpeed's ZeRO-3: sizes in elements, by their names in its configuration without stage3_ "
-    "(prefetch_bucket_size, param_persistence_threshold, max_live_parameters, max_reuse_distance, sub_group_size); "
-    "auto: the first two as the Trainer fills them in. Default: DeepSpeed's";
+    "Sizes of DeepSpeed's ZeRO-3 in elements, named as in its configuration but without stage3_ (prefetch_bucket_size, "
+    "param_persistence_threshold, max_live_parameters, max_reuse_distance, sub_group_size); auto: the first two as the "
+    "Trainer fills them in. Default: DeepSpeed's";
 
 /// More than any model has, so that larger ones are the same; DeepSpeed takes any.
 inline constexpr std::int64_t kMostZero3Size = std::int64_t{1} << 50;

@@ -34,16 +34,27 @@ const OptimizerOption* option_named(const OptimizerName& optimizer, std::string_
   return found == optimizer.options.end() ? nullptr : &*found;
 }
 
+/// "Option of --optimizer adamw, adamw-8bit (default: 0.999); lion (default: 0.99)".
 OptimizerFlag flag_of(std::string_view option) {
   OptimizerFlag flag{.option = std::string(option), .flag = fmt::format("--{}", option), .help = {}};
-  std::vector<std::string> owners;
+  struct Owners {
+    double value;
+    std::vector<std::string_view> names;
+  };
+  std::vector<Owners> groups;
   for (const OptimizerName& optimizer : kNames) {
     const OptimizerOption* const own = option_named(optimizer, option);
     if (own == nullptr) continue;
-    owners.push_back(fmt::format("{} (default: {})", optimizer.name, own->value));
+    auto group = std::ranges::find(groups, own->value, &Owners::value);
+    if (group == groups.end()) group = groups.insert(group, {.value = own->value, .names = {}});
+    group->names.push_back(optimizer.name);
     flag.most = std::max(flag.most, own->most);
   }
-  flag.help = fmt::format("Option of --optimizer {}", fmt::join(owners, ", "));
+  std::vector<std::string> owners;
+  for (const Owners& group : groups) {
+    owners.push_back(fmt::format("{} (default: {})", fmt::join(group.names, ", "), group.value));
+  }
+  flag.help = fmt::format("Option of --optimizer {}", fmt::join(owners, "; "));
   return flag;
 }
 

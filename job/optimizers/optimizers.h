@@ -41,7 +41,7 @@ inline constexpr std::string_view kOptimizerValues =
 
 /// An option that some optimizers have, and what its flag says of them.
 struct OptimizerFlag {
-  std::string option, flag, help;  // "beta1"; "--beta1"; "Option of adamw (default: 0.9), lion (default: 0.9)"
+  std::string option, flag, help;  // "beta1"; "--beta1"; "Option of --optimizer adamw, lion (default: 0.9)"
   double most = 0;                 // of the optimizer that takes the most
 };
 

@@ -58,4 +58,14 @@ TEST_CASE("each option of an optimizer is one flag of a run, which says whose it
   CHECK_THROWS_AS(parse_run_flags(std::vector<std::string>{"--plan", "plan.json", "--beta1", "1"}), InputError);
 }
 
+TEST_CASE("help of an optimizer's option names the optimizers of each default together") {
+  const auto help = [](std::string_view option) {
+    return std::ranges::find(optimizer_flags(), option, &OptimizerFlag::option)->help;
+  };
+  CHECK(help("momentum") == "Option of --optimizer sgd (default: 0.9)");
+  CHECK(help("beta2").find("adamw, adamw-8bit,") != std::string::npos);
+  CHECK(help("beta2").ends_with("adamw-stochastic (default: 0.999); lion (default: 0.99)"));
+  CHECK(help("weight-decay").ends_with(" (default: 0.01); sgd, lion, adafactor (default: 0)"));
+}
+
 }  // namespace vramfit
