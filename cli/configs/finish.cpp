@@ -127,9 +127,8 @@ void finish_method(Draft& draft) {
 void finish_fsdp1(Draft& draft) {
   if (!draft.is(fact::kLibrary, "transformers") && !draft.is(fact::kLibrary, "trl")) {
     draft.not_modelled(
-        "FSDP1 but with transformers' Trainer and TRL's SFTTrainer (recipes use FSDP2, for which \"accelerate "
-        "to-fsdp2\" rewrites a "
-        "configuration)");
+        "FSDP1, except with transformers' Trainer and TRL's SFTTrainer (recipes use FSDP2, for which \"accelerate "
+        "to-fsdp2\" rewrites a configuration)");
     return;
   }
   draft.assume("runtime", "pytorch-fsdp1", "FSDP1");
@@ -192,10 +191,12 @@ void finish_loading(Draft& draft) {
   const bool is_on = loading->second.value == "on";
   if (!is_on && draft.is(fact::kLibrary, "accelerate")) {
     draft.not_modelled(
-        fmt::format("{}: false, whose peak of loading is another than a loop's with it", place_of(loading->second)));
+        fmt::format("{}: false, with which loading peaks differently than in a training loop that sets it",
+                    place_of(loading->second)));
   } else if (is_on && !draft.is(fact::kLibrary, "accelerate")) {
     draft.note(
-        "weights are counted as loaded without cpu_ram_efficient_loading, whose order peaked within 0.5 % of that");
+        "weights are counted as loaded without cpu_ram_efficient_loading; with it, the measured peak was within 0.5 % "
+        "of that");
   }
 }
 
@@ -240,7 +241,8 @@ void finish_grpo(Draft& draft) {
 /// The Trainer looks for unused parameters unless activations are checkpointed, and always in PEFT's model.
 void finish_ddp(Draft& draft) {
   if (const auto other = draft.values().find(fact::kOtherDdp); other != draft.values().end()) {
-    draft.not_modelled(fmt::format("{}, another DDP than the Trainer's usual one", place_of(other->second)));
+    draft.not_modelled(
+        fmt::format("{}: DDP with settings other than the Trainer's usual ones", place_of(other->second)));
   }
   const auto finds = draft.values().find(fact::kFindsUnused);
   if (finds == draft.values().end() || finds->second.value == "auto") return;
@@ -258,7 +260,9 @@ void finish_sharding(Draft& draft) {
   } else if (draft.is(fact::kParallel, "deepspeed")) {
     constexpr std::array<std::string_view, 4> kStages{"no-shard", "shard-optimizer", "shard-grad-op", "full-shard"};
     const auto stage = static_cast<std::size_t>(number(draft, fact::kZeroStage));
-    if (stage == 0) draft.not_modelled("ZeRO stage 0: stages 1 to 3 are, and the recipe of DeepSpeed is ZeRO-3's");
+    if (stage == 0) {
+      draft.not_modelled("ZeRO stage 0 (stages 1 to 3 are modelled, and the DeepSpeed recipe rehearses ZeRO-3)");
+    }
     draft.assume("sharding", std::string(kStages[stage]), "ZeRO");
     const bool are_numbers = draft.has(fact::kCodesDtype) && !draft.is(fact::kCodesDtype, "uint8");
     if (stage == 3 && are_numbers) draft.not_modelled("bnb_4bit_quant_storage other than uint8 with ZeRO-3");
@@ -266,9 +270,9 @@ void finish_sharding(Draft& draft) {
   } else if (draft.is(fact::kParallel, "ddp") && !is_alone) {
     draft.assume("sharding", "no-shard", "DDP");
   } else if (!draft.has(fact::kParallel) && gpus.nodes * gpus.per_node > 1 && !draft.is(fact::kLibrary, "torchtune")) {
-    draft.assume("sharding", "no-shard", "several GPUs and no word of FSDP or DeepSpeed are DDP");
+    draft.assume("sharding", "no-shard", "several GPUs without FSDP or DeepSpeed are DDP");
   } else if (!draft.has(fact::kParallel) && gpus.per_node == 0) {
-    draft.assume(fact::kSeveral, "ddp", "no word of FSDP or DeepSpeed; then --sharding no-shard");
+    draft.assume(fact::kSeveral, "ddp", "neither FSDP nor DeepSpeed is asked for: --sharding no-shard");
   }
 }
 
@@ -277,7 +281,7 @@ void finish_mesh(Draft& draft) {
   const std::int64_t replicas = number(draft, fact::kReplicas), shards = number(draft, fact::kShards);
   if (replicas <= 1) return;
   if (shards == 1) {
-    draft.assume("sharding", "no-shard", "replicas alone");
+    draft.assume("sharding", "no-shard", "only replicas");
     return;
   }
   draft.assume("sharding", "hybrid-shard", "replicas");
@@ -291,10 +295,10 @@ void finish_checkpoints_of_factory(Draft& draft, bool is_on) {
   const auto trainers = draft.values().find(fact::kTrainersCheckpoints);
   if (trainers == draft.values().end()) return;
   if (is_on && !draft.is(fact::kCheckpointOptions, "on") && !draft.is("checkpointing", "none")) return;
-  draft.not_modelled(fmt::format(
-      "{}: true beside other keys of LLaMA-Factory's checkpoints, which the Trainer then enables once more: leave it "
-      "out, for disable_gradient_checkpointing and use_reentrant_gc to decide",
-      place_of(trainers->second)));
+  draft.not_modelled(
+      fmt::format("{}: true together with other keys of LLaMA-Factory's checkpoints, which the Trainer then enables "
+                  "once more: leave it out, so that disable_gradient_checkpointing and use_reentrant_gc decide",
+                  place_of(trainers->second)));
 }
 
 /// Those of FSDP's own wrapper never do, and LLaMA-Factory's not where the launcher says FSDP2. TRL changes the options
@@ -307,7 +311,7 @@ void finish_reentrant(Draft& draft) {
   bool is_on = draft.is(fact::kReentrant, "on") || is_by_factory;
   const bool is_forced = is_trl(draft) && draft.is(fact::kLora, "on") && is_zero3(draft);
   if (!is_on && is_forced && draft.is(fact::kCheckpointOptions, "on")) {
-    draft.note("checkpoints re-enter autograd: beside adapters under ZeRO-3 TRL changes use_reentrant to true");
+    draft.note("checkpoints re-enter autograd: with adapters under ZeRO-3, TRL changes use_reentrant to true");
     is_on = true;
   }
   if (is_on) draft.derive("reentrant_checkpoints", "on");

@@ -42,7 +42,7 @@ std::string mixed_precision(ExportWriter& writer) {
   const std::string name = writer.value("precision");
   if (name == "bf16-mixed") return "bf16";
   if (name == "fp16-mixed") return "fp16";
-  if (name == "fp8") writer.refuse("precision", "FP8 is another one in accelerate");
+  if (name == "fp8") writer.refuse("precision", "accelerate's FP8 is a different recipe");
   return "'no'";
 }
 

@@ -51,7 +51,7 @@ std::string precision_lines(ExportWriter& writer) {
     return "bf16: true\nfp16: false\n";
   }
   if (name == "bf16-pure") return "bf16: false\nfp16: false\nbfloat16: true\n";
-  writer.refuse("precision", "axolotl's keys have bf16 with and without autocast alone");
+  writer.refuse("precision", "axolotl's keys have only bf16, with or without autocast");
 }
 
 std::string fsdp_lines(ExportWriter& writer) {

@@ -46,7 +46,7 @@ int stage(const ExportWriter& writer) {
   if (sharding == "shard-optimizer") return 1;
   if (sharding == "shard-grad-op") return 2;
   if (sharding == "full-shard") return is_resharded(writer) ? 3 : 2;
-  writer.refuse("sharding", "ZeRO with replicas is another one (MiCS, hpZ)");
+  writer.refuse("sharding", "ZeRO with replicas is a different method (MiCS, hpZ)");
 }
 
 void write_offload(JsonWriter& json, ExportWriter& writer) {
@@ -63,7 +63,7 @@ void write_offload(JsonWriter& json, ExportWriter& writer) {
 void write_bucket(JsonWriter& json, ExportWriter& writer) {
   const Job& job = writer.plan().job;
   if (job.runtime != Runtime::deepspeed) {
-    if (job.bucket_bytes != Job{}.bucket_bytes) writer.mark("bucket_bytes", "replicas' buckets are no ZeRO's");
+    if (job.bucket_bytes != Job{}.bucket_bytes) writer.mark("bucket_bytes", "ZeRO's buckets aren't those of replicas");
     return;
   }
   if (job.bucket_bytes == kDeepSpeedBucketBytes) return;

@@ -39,7 +39,7 @@ constexpr std::array kCommon{
     FieldRow{"loss_scale", Carried::refused, "|auto", "the tool scales the loss by itself"},
     FieldRow{"mesh", Carried::implied},
     FieldRow{"reshard", Carried::marked, "default|always|never", kNoSuch},
-    FieldRow{"wrap_embeddings", Carried::marked, "on", "embeddings and output are units of their own"},
+    FieldRow{"wrap_embeddings", Carried::marked, "on", "embeddings and output are separate units"},
     FieldRow{"prefetch", Carried::marked, "backward=pre,forward=0,limit=0", kNoSuch},
     FieldRow{"reduce_finish", Carried::marked, "early", kNoSuch},
     FieldRow{"accumulate", Carried::marked, "sharded", kNoSuch},
@@ -142,10 +142,10 @@ Export export_plan(const PlanFile& plan, const ExportTool& named) {
     writer.refuse("modeling", "what is written is for supervised fine-tuning: --to trl");
   }
   if (plan.job.method == Method::full && !writer.value("quantization").empty()) {
-    writer.refuse("quantization", "the tool trains whole weights alone");
+    writer.refuse("quantization", "the tool doesn't train quantized weights");
   }
   if (sharding_named(plan.job.sharding).of_deepspeed && tool.name != "deepspeed" && !is_otherwise) {
-    writer.refuse("sharding", "only DeepSpeed shards optimizer states alone: --to deepspeed");
+    writer.refuse("sharding", "only DeepSpeed shards just the optimizer states: --to deepspeed");
   }
   for (const JobField& field : job_fields()) carry(writer, tool, field);
   tool.write(writer);

@@ -96,7 +96,7 @@ std::string loaded_dtype(ExportWriter& writer) {
 
 std::string hf_precision_lines(ExportWriter& writer) {
   const std::string name = writer.value("precision");
-  if (name == "fp8") writer.refuse("precision", "FP8 is another one in transformers");
+  if (name == "fp8") writer.refuse("precision", "transformers' FP8 is a different recipe");
   return fmt::format("dtype: {}\nbf16: {}\nfp16: {}\n", theirs(kDtypes, loaded_dtype(writer)), name == "bf16-mixed",
                      name == "fp16-mixed");
 }
@@ -111,7 +111,7 @@ std::string storage_of_codes(const ExportWriter& writer) {
 std::string bits_lines(ExportWriter& writer, std::string_view nested) {
   const std::string format = writer.value("quantization");
   if (format.empty()) return "";
-  if (format == "fp8") writer.refuse("quantization", "bitsandbytes has no FP8; int8 and nf4-double are there");
+  if (format == "fp8") writer.refuse("quantization", "bitsandbytes has no FP8; it has int8 and nf4-double");
   if (format != "int8" && !writer.is("method", "qlora")) writer.refuse("quantization", "4 bits are --method qlora");
   if (format == "int8" && writer.is("method", "qlora")) {
     writer.refuse("quantization", "8 bits are --method lora --quantization int8");

@@ -17,7 +17,7 @@ constexpr std::array kFields{
     FieldRow{"mesh", Carried::written},
     FieldRow{"reshard", Carried::written},
     FieldRow{"wrap", Carried::marked, "layer", "layers are wrapped"},
-    FieldRow{"wrap_embeddings", Carried::marked, "on", "embeddings and output are units of their own"},
+    FieldRow{"wrap_embeddings", Carried::marked, "on", "embeddings and output are separate units"},
     FieldRow{"checkpointing", Carried::written},
     FieldRow{"offload", Carried::written},
     FieldRow{"optimizer", Carried::written},

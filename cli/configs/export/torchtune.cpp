@@ -131,7 +131,7 @@ std::string checkpointing_lines(ExportWriter& writer) {
 
 std::string sharding_lines(ExportWriter& writer) {
   if (writer.plan().cluster.cards() == 1) {
-    if (!writer.is("offload", "none")) writer.mark("offload", "torchtune offloads with FSDP alone");
+    if (!writer.is("offload", "none")) writer.mark("offload", "torchtune offloads only with FSDP");
     return "";
   }
   const Job& job = writer.plan().job;
@@ -158,7 +158,7 @@ void write(ExportWriter& writer) {
   if (writer.is("method", "full")) {
     text += fmt::format("optimizer_in_bwd: {}\n", python_bool(writer.is("optimizer_in_backward", "on")));
   } else if (writer.is("optimizer_in_backward", "on")) {
-    writer.refuse("optimizer_in_backward", "torchtune has it for full fine-tuning alone");
+    writer.refuse("optimizer_in_backward", "torchtune has it only for full fine-tuning");
   }
   text += fmt::format("loss:\n  _component_: {}\n", loss_component(writer));
   text += checkpointing_lines(writer) + sharding_lines(writer) + "device: cuda\ncompile: False\n";

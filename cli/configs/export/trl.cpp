@@ -56,7 +56,7 @@ std::string target_modules(const ExportWriter& writer) {
   const std::vector<std::string>& targets = writer.plan().job.lora.targets;
   if (targets.empty()) return "all-linear";
   if (targets.size() > 1) return fmt::format("[{}]", yaml_texts(targets));
-  if (targets.front() == "lm_head") writer.refuse("lora_targets", "TRL trains no adapter of the head alone");
+  if (targets.front() == "lm_head") writer.refuse("lora_targets", "TRL can't train an adapter of the head by itself");
   std::string expression = ".*\\.";
   for (const char c : targets.front()) expression += c == '.' ? "\\." : std::string(1, c);
   return yaml_text(expression);
@@ -87,12 +87,12 @@ std::string loss_line(ExportWriter& writer) {
   const bool is_full = writer.is("loss", "full");
   const Job& job = writer.plan().job;
   if (has_trl(job) && job.modeling != Modeling::trl) {
-    if (!is_full) writer.mark("loss", "the trainer's is computed in a way of its own");
+    if (!is_full) writer.mark("loss", "the trainer computes its loss in its own way");
     if (job.modeling == Modeling::trl_grpo) return grpo_lines(job.grpo);
     return is_classifier(job) ? "lora_task_type: SEQ_CLS\n" : "loss_type: sigmoid\nf_divergence_type: reverse_kl\n";
   }
   if (is_full) return "loss_type: nll\n";
-  writer.mark("loss", "TRL's chunked loss has chunks of its own");
+  writer.mark("loss", "TRL's chunked loss has its own chunk sizes");
   return "loss_type: chunked_nll\n";
 }
 

@@ -53,7 +53,7 @@ void read_cards(const Setting& setting, Draft& draft) {
   if (setting.is("all")) return draft.ignore(setting, "all that there are");
   const std::size_t cards = setting.texts().size();
   draft.set(fact::kVisible, fmt::to_string(cards), setting,
-            fmt::format("{} visible, where nothing else says how many", cards));
+            fmt::format("{} visible; nothing else says how many", cards));
 }
 
 void read_fsdp_config(const Setting& setting, Draft& draft) {
@@ -107,7 +107,7 @@ constexpr std::array kDeepspeedOthers{
     UnmodelledKeys{"experts that ZeRO-3 gathers whole", "deepspeed_moe_layer_cls_names"},
 };
 constexpr std::array kDeepspeedIgnored{
-    IgnoredKeys{"decides about loading and saving alone", "zero3_init_flag zero3_save_16bit_model"},
+    IgnoredKeys{"affects only loading and saving", "zero3_init_flag zero3_save_16bit_model"},
     IgnoredKeys{"gradients are clipped in an estimate", "gradient_clipping"},
     IgnoredKeys{"where what is offloaded to disk lies", "offload_*_nvme_path"},
     IgnoredKeys{

@@ -77,7 +77,7 @@ void read_ddp_switch(const Setting& setting, Draft& draft) {
   if (setting.flag()) {
     draft.understand(setting, "what axolotl has by default on several GPUs");
   } else {
-    draft.set(fact::kAxolotlsDdp, "off", setting, "whether DDP looks for unused parameters is the Trainer's to say");
+    draft.set(fact::kAxolotlsDdp, "off", setting, "the Trainer decides whether DDP looks for unused parameters");
   }
 }
 
@@ -122,7 +122,7 @@ void read_batch_size(const Setting& setting, Draft& draft) {
             "rows of a GPU in a step: micro_batch_size times gradient_accumulation_steps");
 }
 
-constexpr std::string_view kKernels = "a kernel of its own for adapters";
+constexpr std::string_view kKernels = "axolotl's own kernel for adapters";
 /// Any of them, whatever its value, keeps axolotl from switching all on.
 void read_adapter_kernel(const Setting& setting, Draft& draft) {
   draft.derive(fact::kAdapterKernels, "said");
@@ -190,7 +190,7 @@ constexpr std::array kOthers{
     UnmodelledKeys{
         "a loss that never has all logits",
         "cut_cross_entropy chunked_cross_entropy flash_attn_cross_entropy tiled_mlp chunked_cross_entropy_num_chunks"},
-    UnmodelledKeys{"kernels of its own",
+    UnmodelledKeys{"kernels without rules here",
                    "use_kernels unsloth_* "
                    "flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm use_scattermoe use_sonicmoe "
                    "fused_attn_kernel experts_implementation flash_optimum use_onebitllms use_dsv4_kernels "
@@ -209,7 +209,7 @@ constexpr std::array kOthers{
                    "fp8 fp8_* llmcompressor qat quantize_moe_experts gptq gptq_model_v1 bnb_config_kwargs "
                    "model_quantization_config "
                    "nvfp4_merge_aware dsv4_fp4_grouped_mode"},
-    UnmodelledKeys{"whole modules are trained beside the adapters", "lora_modules_to_save"},
+    UnmodelledKeys{"whole modules are trained together with the adapters", "lora_modules_to_save"},
     UnmodelledKeys{"adapters of another form",
                    "lora_target_parameters lora_fan_in_fan_out loftq peft "
                    "peft_layers_to_transform peft_layer_replication relora "

@@ -149,12 +149,12 @@ constexpr std::array kZeroOthers{
     UnmodelledKeys{"weights of other partitions", "load_from_fp32_weights elastic_checkpoint", "true"},
 };
 constexpr std::array kZeroIgnored{
-    IgnoredKeys{"decides about saving alone",
+    IgnoredKeys{"affects only saving",
                 "gather_16bit_weights_on_model_save stage3_gather_16bit_weights_on_model_save "
                 "stage3_gather_fp16_weights_on_model_save"},
-    IgnoredKeys{"of ZeRO-1 and ZeRO-2 alone", "allgather_bucket_size"},
+    IgnoredKeys{"only for ZeRO-1 and ZeRO-2", "allgather_bucket_size"},
     IgnoredKeys{kNoMemory, kZeroWithoutMemory},
-    IgnoredKeys{"on, or decided by DeepSpeed, in the recipe as well",
+    IgnoredKeys{"on, or left to DeepSpeed, in the recipe too",
                 "allgather_partitions ignore_unused_parameters use_multi_rank_bucket_allreduce"},
 };
 constexpr KeyTable kZeroTable{"DeepSpeed's zero_optimization", kZeroKeys, kZeroOthers, kZeroIgnored};
@@ -177,7 +177,7 @@ constexpr std::array kLowZeroOthers{
     UnmodelledKeys{"weights of other partitions", "load_from_fp32_weights elastic_checkpoint", "true"},
 };
 constexpr std::array kLowZeroIgnored{
-    IgnoredKeys{"of ZeRO-3 alone",
+    IgnoredKeys{"only for ZeRO-3",
                 "stage3_* max_live_parameters max_reuse_distance sub_group_size memory_efficient_linear zero_hpz_* "
                 "zero_quantized_* mics_* gather_16bit_weights_on_model_save leaf_module prefetch_bucket_size "
                 "param_persistence_threshold model_persistence_threshold module_granularity_threshold "
@@ -271,8 +271,8 @@ constexpr std::array kIgnored{
     IgnoredKeys{"what is printed and measured",
                 "steps_per_print wall_clock_breakdown dump_state flops_profiler tensorboard wandb csv_monitor comet "
                 "memory_breakdown comms_logger comms_config monitor_config autotuning elasticity"},
-    IgnoredKeys{"decides about loading and saving alone", "checkpoint aio nebula dataloader_drop_last"},
-    IgnoredKeys{"whether an optimizer is refused that DeepSpeed doesn't have itself",
+    IgnoredKeys{"affects only loading and saving", "checkpoint aio nebula dataloader_drop_last"},
+    IgnoredKeys{"whether DeepSpeed refuses optimizers that aren't its own",
                 "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer"},
     IgnoredKeys{"nothing reads it", "disable_allgather"},
 };

@@ -40,7 +40,7 @@ constexpr std::array kOffloadOthers{
     UnmodelledKeys{"another optimizer for weights in host memory, which keeps gradients elsewhere", "super_offload"},
 };
 constexpr std::array kOffloadIgnored{
-    IgnoredKeys{"of offload to disk alone, without which nothing reads it",
+    IgnoredKeys{"only for offload to disk; nothing else reads it",
                 "nvme_path buffer_count buffer_size max_in_cpu pipeline_read pipeline_write fast_init"},
     IgnoredKeys{"how many processor cores super_offload takes", "cpuadam_cores_perc"},
 };
@@ -86,7 +86,7 @@ constexpr KeyTable kOptimizerTable{"DeepSpeed's optimizer", kOptimizerKeys, kOpt
 
 void read_what_is_on(const Setting& setting, Draft& draft) {
   if (setting.is_off()) {
-    draft.not_modelled(setting, "on by default, and gradients lie, go or are checked otherwise without it");
+    draft.not_modelled(setting, "on by default; without it gradients are stored, sent or checked differently");
   } else {
     draft.understand(setting, "on, as by default");
   }

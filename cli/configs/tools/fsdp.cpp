@@ -81,7 +81,7 @@ std::string path_of(const Setting& map, std::string_view key) {
   return map.key.empty() ? std::string(key) : fmt::format("{}.{}", map.key, key);
 }
 
-constexpr std::string_view kOfFsdp1 = "a choice that FSDP1 alone has";
+constexpr std::string_view kOfFsdp1 = "a choice that only FSDP1 has";
 
 /// BACKWARD_PRE by its name, or by its place in accelerate's list, from 1.
 void read_backward_prefetch(const Setting& setting, Draft& draft) {
@@ -123,15 +123,15 @@ constexpr std::array kKeys{
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"modules that FSDP leaves whole", "ignored_modules ignored_parameters"},
-    UnmodelledKeys{"a policy of dtypes of its own", "mixed_precision_policy"},
+    UnmodelledKeys{"FSDP's own mixed-precision policy", "mixed_precision_policy"},
     UnmodelledKeys{"activations in host memory", "activation_checkpointing_offload"},
     UnmodelledKeys{"PyTorch/XLA", "xla xla_fsdp_v2 xla_fsdp_grad_ckpt xla_fsdp_settings"},
     UnmodelledKeys{"parameters are made on the device", "param_init_fn"},
 };
 constexpr std::array kIgnored{
-    IgnoredKeys{"which layers, where a policy wraps layers",
+    IgnoredKeys{"which layers a policy for layers wraps",
                 "transformer_layer_cls_to_wrap transformer_cls_names_to_wrap"},
-    IgnoredKeys{"decides about loading and saving alone",
+    IgnoredKeys{"affects only loading and saving",
                 "state_dict_type sync_module_states final_state_dict_type state_dict_config "
                 "optim_state_dict_config"},
     IgnoredKeys{"pinned or not, it is host memory", "cpu_offload_pin_memory"},

@@ -46,7 +46,7 @@ void read_visible(const Setting& setting, Draft& draft) {
                        "\"torchrun --nproc_per_node N\" each has a process)");
   } else {
     draft.set(fact::kVisible, fmt::to_string(cards.size()), setting,
-              fmt::format("{} visible, where nothing else says how many", cards.size()));
+              fmt::format("{} visible; nothing else says how many", cards.size()));
   }
 }
 

@@ -57,7 +57,7 @@ void read_trainers_checkpointing(const Setting& setting, Draft& draft) {
 }
 void read_trainers_options(const Setting& setting, Draft& draft) {
   draft.derive(fact::kCheckpointOptions, "on");
-  draft.ignore(setting, "read with gradient_checkpointing: true alone: use_reentrant_gc is LLaMA-Factory's");
+  draft.ignore(setting, "only read with gradient_checkpointing: true; LLaMA-Factory's own key is use_reentrant_gc");
 }
 /// model/model_utils/checkpointing.py; on by default, and off where accelerate's launcher starts FSDP2.
 void read_reentrant_gc(const Setting& setting, Draft& draft) {
@@ -93,12 +93,12 @@ constexpr std::array kKeys{
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"Liger's kernels", "enable_liger_kernel"},
-    UnmodelledKeys{"kernels of its own", "use_unsloth use_unsloth_gc"},
-    UnmodelledKeys{"an optimizer of its own", "use_galore use_apollo use_badam use_adam_mini use_muon"},
+    UnmodelledKeys{"Unsloth's kernels", "use_unsloth use_unsloth_gc"},
+    UnmodelledKeys{"an optimizer without rules here", "use_galore use_apollo use_badam use_adam_mini use_muon"},
     UnmodelledKeys{"a way of fine-tuning without rules here",
                    "use_llama_pro mixture_of_depths shift_attn additional_target pissa_init "
                    "freeze_trainable_layers freeze_trainable_modules freeze_extra_modules loraplus_lr_ratio"},
-    UnmodelledKeys{"a loss of its own", "use_dft_loss use_asft_loss use_eaft_loss"},
+    UnmodelledKeys{"a loss without rules here", "use_dft_loss use_asft_loss use_eaft_loss"},
     UnmodelledKeys{"another way to quantize", "quantization_method", "bnb"},
     UnmodelledKeys{"codes of another kind than NF4", "quantization_type", "nf4"},
     UnmodelledKeys{"FP8", "fp8"},
@@ -107,7 +107,7 @@ constexpr std::array kOthers{
                    "use_mca use_hyper_parallel use_kt cp_size context_parallel_size tensor_model_parallel_size "
                    "pipeline_model_parallel_size expert_model_parallel_size",
                    "1"},
-    UnmodelledKeys{"of LLaMA-Factory's second implementation (v1), which has batches and a loop of its own",
+    UnmodelledKeys{"belongs to LLaMA-Factory's second implementation (v1), which has its own batches and training loop",
                    "dist_config model_class peft_config quant_config micro_batch_size batching_strategy "
                    "train_dataset mixed_precision init_config sample_backend kernel_config use_v1_kernels"},
 };

@@ -329,13 +329,15 @@ void read_clipped_norm(const Setting& setting, Draft& draft) {
             is_clipped ? "gradients are clipped, as in every estimate without --no-clip" : "--no-clip");
 }
 
-void read_part(const Setting& setting, Draft& draft) { draft.understand(setting, "part of what is said of the whole"); }
+void read_part(const Setting& setting, Draft& draft) {
+  draft.understand(setting, "part of a setting that is read as a whole");
+}
 
 void read_determinism(const Setting& setting, Draft& draft) {
   if (setting.flag()) {
     draft.set("deterministic", "on", setting);
   } else {
-    draft.understand(setting, "kernels as they come");
+    draft.understand(setting, "deterministic kernels aren't asked for");
   }
 }
 

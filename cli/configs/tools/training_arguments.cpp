@@ -56,7 +56,7 @@ void read_fsdp_config(const Setting& setting, Draft& draft) {
 /// _build_accelerator_args).
 void read_ddp(const Setting& setting, Draft& draft) {
   if (setting.key == "ddp_find_unused_parameters") {
-    draft.set(fact::kFindsUnused, setting.flag() ? "on" : "off", setting, "for DDP alone");
+    draft.set(fact::kFindsUnused, setting.flag() ? "on" : "off", setting, "only for DDP");
     return;
   }
   constexpr std::string_view kUsualBucket = "25";
@@ -66,14 +66,14 @@ void read_ddp(const Setting& setting, Draft& draft) {
   if (is_usual) {
     draft.understand(setting, "what DDP has by default");
   } else {
-    draft.set(fact::kOtherDdp, "on", setting, "for DDP alone");
+    draft.set(fact::kOtherDdp, "on", setting, "only for DDP");
   }
 }
 
 namespace {
 
 constexpr std::array kAcceleratorOthers{
-    UnmodelledKeys{"micro-batches are added up otherwise", "gradient_accumulation_kwargs"}};
+    UnmodelledKeys{"micro-batches are accumulated differently", "gradient_accumulation_kwargs"}};
 constexpr std::array kAcceleratorIgnored{
     IgnoredKeys{"how data are read; every row is taken as full",
                 "split_batches dispatch_batches even_batches use_seedable_sampler non_blocking data_seed "

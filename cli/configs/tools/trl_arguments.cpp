@@ -75,7 +75,7 @@ void read_target_modules(const Setting& setting, Draft& draft) {
 /// null is no limit (trl 1.16, sft_trainer.py: prepare_dataset), so that rows are as long as the data have them.
 void read_length(const Setting& setting, Draft& draft) {
   if (!setting.node->is_null()) return read_count<kSeqLen>(setting, draft);
-  draft.set(fact::kAnyLength, "on", setting, "rows as long as the data have them: give the longest as --seq-len");
+  draft.set(fact::kAnyLength, "on", setting, "rows are as long as they are in the data; give the longest as --seq-len");
 }
 
 void read_loss_type(const Setting& setting, Draft& draft) {
@@ -119,7 +119,7 @@ constexpr std::string_view kGeneration =
 void read_completion_length(const Setting& setting, Draft& draft) {
   if (!draft.is(fact::kLibrary, "trl-grpo")) return draft.not_modelled(setting, kGeneration);
   draft.set(kSeqLen, std::to_string(setting.whole(1, std::int64_t{1} << 28) + 1), setting);
-  draft.note("prompts of one token: what yours have more is to be added to --seq-len");
+  draft.note("prompts are counted as one token; if yours are longer, add the difference to --seq-len");
 }
 
 /// How often completions are trained on, and for how many micro-batches they are made at once.
@@ -134,8 +134,8 @@ void read_reuse(const Setting& setting, Draft& draft) {
 void read_generation(const Setting& setting, Draft& draft) {
   if (!draft.is(fact::kLibrary, "trl-grpo")) return draft.not_modelled(setting, kGeneration);
   draft.ignore(setting,
-               "a training step without generation is counted, and no memory of it depends on this but some "
-               "numbers for each completion");
+               "a training step without generation is counted; in its memory only some numbers for each completion "
+               "depend on this");
 }
 
 void read_divergence(const Setting& setting, Draft& draft) {
@@ -166,14 +166,14 @@ void read_task_type(const Setting& setting, Draft& draft) {
 
 void read_modules_to_save(const Setting& setting, Draft& draft) {
   if (draft.is(fact::kLibrary, "trl-reward") && setting.texts() == std::vector<std::string>{"score"}) {
-    draft.understand(setting, "the head of scores is trained beside adapters");
+    draft.understand(setting, "the head of scores is trained together with the adapters");
   } else {
-    draft.not_modelled(setting, "whole modules are trained beside the adapters");
+    draft.not_modelled(setting, "whole modules are trained together with the adapters");
   }
 }
 
 void read_centring(const Setting& setting, Draft& draft) {
-  draft.ignore(setting, "no memory depends on it but some numbers for each pair of rows");
+  draft.ignore(setting, "only some numbers for each pair of rows depend on it");
 }
 
 /// The program's own reader has said what it is.
@@ -181,7 +181,8 @@ void read_program(const Setting& setting, Draft& draft) { draft.pass_over(settin
 
 /// Codes are as large in any dtype; FSDP2 shards those in that of products.
 void read_storage_of_codes(const Setting& setting, Draft& draft) {
-  const std::string_view says = "codes are as large in any dtype, and FSDP2 shards those in that of products";
+  const std::string_view says =
+      "codes are equally large in any dtype, and FSDP2 shards those stored in the compute dtype";
   draft.set(fact::kCodesDtype, setting.text(), setting, std::string(says));
 }
 
@@ -243,19 +244,18 @@ constexpr std::array kInitOthers{
     UnmodelledKeys{"where the model's parts lie", "device_map"},
     UnmodelledKeys{"weights that are quantized by the model's configuration", "quantization_config"},
 };
-constexpr std::array kInitIgnored{
-    IgnoredKeys{"decides about loading alone",
-                "low_cpu_mem_usage trust_remote_code use_cache revision cache_dir token local_files_only"}};
+constexpr std::array kInitIgnored{IgnoredKeys{
+    "affects only loading", "low_cpu_mem_usage trust_remote_code use_cache revision cache_dir token local_files_only"}};
 constexpr KeyTable kInitTable{"model_init_kwargs", kInitKeys, kInitOthers, kInitIgnored};
 void read_init_options(const Setting& setting, Draft& draft) { read_keys(setting, kInitTable, draft); }
 
 constexpr std::array kOthers{
-    UnmodelledKeys{"a memory of its own for rows without padding", "padding_free"},
+    UnmodelledKeys{"rows without padding, which need different memory", "padding_free"},
     UnmodelledKeys{"activations in host memory", "activation_offloading"},
-    UnmodelledKeys{"adapters of parameters that are no linear's", "lora_target_parameters"},
+    UnmodelledKeys{"adapters of parameters that don't belong to a linear layer", "lora_target_parameters"},
     UnmodelledKeys{"codes of another kind than NF4", "bnb_4bit_quant_type", "nf4"},
     UnmodelledKeys{
-        "preference training otherwise than DPOTrainer's defaults (vramfit rehearse of the script has it)",
+        "preference training other than by DPOTrainer's defaults (vramfit rehearse can run the script)",
         "precompute_ref_log_probs precompute_ref_batch_size ref_model_init_kwargs "
         "ref_model_name_or_path ref_adapter_name sync_ref_model rpo_alpha ld_alpha loss_weights use_weighting "
         "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
@@ -265,7 +265,7 @@ constexpr std::array kOthers{
                    "generation_batch_size use_vllm vllm_* "
                    "reward_model_name_or_path delta scale_rewards num_ppo_epochs response_length kl_coef "
                    "whiten_rewards missing_eos_penalty total_episodes num_mini_batches"},
-    UnmodelledKeys{"GRPOTrainer otherwise than by its defaults",
+    UnmodelledKeys{"GRPOTrainer other than by its defaults",
                    "importance_sampling_level mask_truncated_completions top_entropy_quantile entropy_coef "
                    "use_adaptive_entropy off_policy_mask_threshold cast_lm_head_to_fp32 multi_objective_aggregation"},
     UnmodelledKeys{"GRPOTrainer's divergence without its usual factor", "use_bias_correction_kl", "true"},

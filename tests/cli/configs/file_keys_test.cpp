@@ -36,7 +36,7 @@ TEST_CASE("what DeepSpeed offloads a part of is not modelled, and each key of th
   CHECK(says(offloads(R"(, "super_offload": true)").unmodelled, block + "super_offload", "another optimizer"));
   for (const char* const key : {"nvme_path", "buffer_count", "pipeline_read", "pipeline_write", "fast_init"}) {
     CAPTURE(key);
-    CHECK(says(offloads(std::string(", \"") + key + "\": 1").ignored, block + key, "offload to disk alone"));
+    CHECK(says(offloads(std::string(", \"") + key + "\": 1").ignored, block + key, "only for offload to disk"));
   }
   CHECK(says(offloads(R"(, "unheard_of": 1)").ignored, block + "unheard_of", "knows of no such key"));
 }
@@ -80,7 +80,7 @@ TEST_CASE("axolotl's kernels of adapters are on unless a key or a limit of their
   CHECK(imported("a.yaml", lora + "lora_mlp_kernel: false\n").unmodelled.empty());
   CHECK(imported("a.yaml", lora + "load_in_8bit: true\n").unmodelled.empty());
   CHECK(imported("a.yaml", lora + "trust_remote_code: true\n").unmodelled.empty());
-  CHECK(says(imported("a.yaml", lora + "lora_o_kernel: true\n").unmodelled, "lora_o_kernel", "a kernel of its own"));
+  CHECK(says(imported("a.yaml", lora + "lora_o_kernel: true\n").unmodelled, "lora_o_kernel", "axolotl's own kernel"));
   CHECK(imported("a.yaml", kAxolotl).unmodelled.empty());
 }
 
@@ -163,7 +163,9 @@ TEST_CASE("the Trainer's keys of FSDP belong to the fsdp that is given") {
 }
 
 TEST_CASE("what only DDP reads is not modelled where it is another DDP, and where DDP is what trains") {
-  const auto says_ddp = [](const ImportedJob& job) { return says(job.unmodelled, "", "another DDP"); };
+  const auto says_ddp = [](const ImportedJob& job) {
+    return says(job.unmodelled, "", "other than the Trainer's usual ones");
+  };
   CHECK(says_ddp(imported("t.yaml", kTrainer + "ddp_bucket_cap_mb: 200\n")));
   CHECK(!says_ddp(imported("t.yaml", kTrainer + "ddp_bucket_cap_mb: 25\n")));
   CHECK(!says_ddp(imported("t.yaml", kTrainer + "ddp_bucket_cap_mb: 200\nfsdp: true\n")));
