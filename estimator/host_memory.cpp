@@ -101,8 +101,8 @@ void judge_host_memory(Estimate& e, const ModelSpec& spec, const Graph& graph, c
   const bool is_paged = e.ranks.front().managed.n > 0;
   if (is_paged) {
     e.assumptions.emplace_back(
-        "optimizer states in managed memory: on the card as far as it has room beside the total, the rest in host "
-        "memory; if they don't all fit there, each update moves all of them both ways");
+        "optimizer states in managed memory: those that the card has room for besides the total are on it, the rest "
+        "are in host memory; if they don't all fit on the card, each update moves all of them both ways");
   }
   if (saves || is_paged || !e.job.offload.empty()) {
     e.assumptions.push_back(fmt::format("{}{} of host memory a node{}", format_gib(e.host_bytes), of_node(e.cluster),

@@ -165,7 +165,7 @@ void check_flags(const EstimateFlags& flags) {
   if (flags.format == "accelerate" &&
       (any_job_flag(flags.job) || flags.json || !flags.what_ifs.empty() || flags.at_peak || flags.strict ||
        !flags.network.empty() || !flags.calibration.empty() || flags.run.no_clip || flags.run.save_kind != "none")) {
-    throw InputError("--format accelerate: its table depends on MODEL alone; give it no other flag");
+    throw InputError("--format accelerate: its table depends only on MODEL; give it no other flag");
   }
   check_gpus(flags);
 }

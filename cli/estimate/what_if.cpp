@@ -78,7 +78,7 @@ void require_same_task(const Job& before, const Estimate& after) {
     return has_trl(job) && job.modeling != Modeling::trl ? job.modeling : Modeling::trl;
   };
   if (task(before) == task(after.job)) return;
-  throw InputError("changes what is trained for: TRL's other trainers have losses of their own (--stack trl-dpo)");
+  throw InputError("changes what is trained for: TRL's other trainers have their own losses (--stack trl-dpo)");
 }
 
 WhatIf what_if(JobQuestion question, const std::string& change, const ModelSpec& spec, const Job& before) {

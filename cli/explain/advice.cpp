@@ -73,7 +73,7 @@ std::optional<Advice> stop_others(const CardUse& use) {
   const std::optional<Bytes> lacking = use.lacking();
   std::string why = fmt::format("other processes have {} of this card", format_size(*use.others));
   if (use.largest_other > 0) why += fmt::format(", process {} most of it", use.largest_other);
-  if (use.own_by_size) why += " (which of them is this one is told by size alone; compare with nvidia-smi)";
+  if (use.own_by_size) why += " (this process was identified only by its size; compare with nvidia-smi)";
   return Advice{"an otherwise empty card", why, lacking && *use.others >= *lacking && !use.limit};
 }
 
@@ -118,7 +118,7 @@ std::vector<Advice> advice_for(const CardUse& use, const CodeSite& site) {
   }
   std::stable_partition(list.begin(), list.end(), [](const Advice& advice) { return advice.enough; });
   if (list.empty()) {
-    list.push_back({"the estimate beside it: vramfit explain FILE MODEL --gpus CLUSTER, and the job's flags",
+    list.push_back({"a comparison with the estimate: vramfit explain FILE MODEL --gpus CLUSTER, and the job's flags",
                     "the figures alone don't say what was too large", false});
   }
   return list;

@@ -45,7 +45,7 @@ std::string card_table(const CardUse& use, const Terminal& terminal) {
   row("outside PyTorch, this process", use.own_outside);
   if (use.others && use.others->n > 0) row("other processes", use.others);
   if (use.rest && (*use.rest > kRounding || !use.own_outside)) {
-    row(use.own_outside ? "nobody's, as far as is known" : "outside PyTorch, any process", use.rest);
+    row(use.own_outside ? "in no process that is known" : "outside PyTorch, any process", use.rest);
   }
   row("free", use.free);
   if (use.limit) text += fmt::format("  {:<36}{:>9}\n", "PyTorch may reserve at most", amount(*use.limit));
@@ -213,7 +213,7 @@ std::string beside_rows(const std::vector<BesideRow>& rows, std::string_view hea
 std::string beside_text(const BesideEstimate& beside, const Terminal& terminal) {
   const Estimate& estimate = beside.estimate;
   std::string text =
-      fmt::format("\nBeside the estimate of the job, which says\n  {}\n", verdict_line(estimate, terminal));
+      fmt::format("\nCompared with the estimate of the job, which says\n  {}\n", verdict_line(estimate, terminal));
   if (estimate.ranks.empty()) return text;  // not modelled: the verdict says what is not
   text += beside_rows(beside.rows, "GiB") + beside_rows(beside.kinds, "GiB at the peak");
   for (const std::string& finding : beside.findings) text += list_item(printable(finding, 2000));

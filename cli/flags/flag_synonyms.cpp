@@ -23,7 +23,7 @@ constexpr std::string_view kOfWeights =
     ", not as the dtype in which weights are loaded: that is --storage-dtype and --state-dtype, of frozen weights "
     "--frozen-dtype; bf16 is autocast (bf16-mixed), without which it is bf16-pure";
 constexpr std::string_view kOfZero =
-    ", which is DeepSpeed's ZeRO with --stack deepspeed or trl-deepspeed alone, and else FSDP2's or the engine's";
+    ", which is DeepSpeed's ZeRO only with --stack deepspeed or trl-deepspeed, and otherwise FSDP2's or the engine's";
 
 // Names of transformers' TrainingArguments, trl, torchtune, torchtitan, DeepSpeed, Megatron and Lightning. Two flags
 // for one word: the first that the command has.

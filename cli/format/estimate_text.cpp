@@ -122,8 +122,11 @@ std::string verdict_line(const Estimate& estimate, const Terminal& terminal) {
                        styled(terminal, Style::warning, "AT RISK"), of);
   }
   if (estimate.verdict == Verdict::at_risk && rank.gives_back) {
-    return fmt::format("{}: {} without a limit, fits only by releasing cached memory (allocator retries: {}){}\n",
-                       styled(terminal, Style::warning, "AT RISK"), of, retries_text(rank), band(rank));
+    return fmt::format(
+        "{}: {}; it takes {} GiB without a limit, and fits in {} GiB only by releasing cached memory (allocator "
+        "retries: {}){}\n",
+        styled(terminal, Style::warning, "AT RISK"), of, amount(rank.total, digits), amount(estimate.capacity, digits),
+        retries_text(rank), band(rank));
   }
   if (estimate.verdict == Verdict::at_risk) {
     return fmt::format("{}: {}, and up to {} ({})\n", styled(terminal, Style::warning, "AT RISK"), of,
@@ -172,7 +175,7 @@ std::string breakdown_table(const RankEstimate& rank, const Terminal& terminal, 
 
 std::string managed_line(const RankEstimate& rank, Bytes capacity) {
   if (rank.managed.n == 0) return "";
-  return fmt::format("  {:<22}{:>9}   beside that, {} of it with room on the card\n", "paged (managed)",
+  return fmt::format("  {:<22}{:>9}   in addition; the card has room for {} of it\n", "paged (managed)",
                      amount(rank.managed), amount(managed_on_card(rank, capacity)));
 }
 

@@ -90,11 +90,11 @@ std::string larger_batch_line(const Plan& plan) {
       larger.micro_batch, larger.accumulation);
 }
 
-/// "2xRTX4090 alone would give 5 % more tokens/s than all 4 GPUs (--gpus 2xRTX4090)".
+/// "Using only 2xRTX4090 would give 5 % more tokens/s than all 4 GPUs (--gpus 2xRTX4090)".
 std::string smaller_cluster_line(const PlanRequest& request, const Plan& plan) {
   if (!plan.smaller_cluster) return "";
   const std::string gpus = printable(plan.smaller_cluster->gpus);
-  return fmt::format("{} alone would give {:.0f} % more tokens/s than all {} GPUs (--gpus {})\n", gpus,
+  return fmt::format("Using only {} would give {:.0f} % more tokens/s than all {} GPUs (--gpus {})\n", gpus,
                      100 * (plan.smaller_cluster->tokens_per_second / plan.chosen->tokens_per_second - 1),
                      request.cluster.cards(), gpus);
 }

@@ -87,13 +87,13 @@ std::string rank_table(const RehearsedRank& rank, bool worst_of_several) {
   text += fmt::format("  {:<46}{:>12}\n", "context, communicators, past torch", gib(rank.outside));
   text += fmt::format("  {:<46}{:>12}\n", "on the card", gib(rank.total));
   if (rank.managed.n > 0) {
-    text += fmt::format("  {:<46}{:>12}\n", "paged (managed) memory, beside that", gib(rank.managed));
+    text += fmt::format("  {:<46}{:>12}\n", "paged (managed) memory, in addition", gib(rank.managed));
   }
   if (rank.workspaces.n > 0) {
     text += fmt::format("  {:<46}{:>12}\n", "workspaces that count as 0, at most", gib(rank.workspaces));
   }
   if (rank.managed.n > 0 || rank.workspaces.n > 0) {
-    text += fmt::format("  {:<46}{:>12}\n", "on the card, with what of it finds room", gib(rank.upper_bound));
+    text += fmt::format("  {:<46}{:>12}\n", "on the card, with these as far as they fit", gib(rank.upper_bound));
   }
   return text;
 }

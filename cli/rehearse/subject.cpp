@@ -51,7 +51,7 @@ void check_command(const RehearseFlags& flags, const std::optional<std::int64_t>
   given_values(flags.recipe);  // refuses choices without a recipe
   if (!flags.recipe.name.empty()) {
     if (flags.command.empty()) return;
-    throw InputError("CMD: --recipe writes and starts a script of its own");
+    throw InputError("CMD: --recipe writes and starts its own script");
   }
   if (flags.command.empty()) {
     throw InputError("CMD: missing; it follows two dashes: vramfit rehearse --gpus 8xH100-80GB -- torchrun train.py");

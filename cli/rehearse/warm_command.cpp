@@ -52,12 +52,12 @@ void check_script(const std::string& script) {
 
 WarmCommand warm_command(const RehearsalRequest& request, const std::vector<std::string>& words) {
   if (!request.played_rank && request.cluster.nodes > 1)
-    throw InputError("the ranks of several nodes are processes of their own; play one: --ranks R");
+    throw InputError("the ranks of several nodes are separate processes; play one: --ranks R");
   const std::string name = std::filesystem::path(words[0]).filename().string();
   if (!name.starts_with("python")) {
-    throw InputError(
-        fmt::format("\"{}\" starts processes of its own; it can be done for python SCRIPT and python -m MODULE{}",
-                    printable(words[0], 80), request.played_rank ? "" : ", as one rank (--ranks R) or alone"));
+    throw InputError(fmt::format(
+        "\"{}\" starts its own processes; it can be done for python SCRIPT and python -m MODULE{}",
+        printable(words[0], 80), request.played_rank ? "" : ", as one rank (--ranks R) or as the only one"));
   }
   if (const std::string why = why_out_of_reach(find_program(words[0])); !why.empty())
     throw InputError(fmt::format("{} {}", printable(words[0], 80), why));
@@ -69,7 +69,7 @@ WarmCommand warm_command(const RehearsalRequest& request, const std::vector<std:
   if (words[at] == "-m" && at + 1 < words.size()) {
     if (std::ranges::find(kLaunchers, words[at + 1]) == kLaunchers.end()) return command;
     throw InputError(
-        fmt::format("{} starts processes of its own; start the script itself, as one rank (--ranks R)", words[at + 1]));
+        fmt::format("{} starts its own processes; start the script itself, as one rank (--ranks R)", words[at + 1]));
   }
   if (words[at].starts_with("-"))
     throw InputError(fmt::format("Python's flag {} is none that it can be done with", printable(words[at], 40)));

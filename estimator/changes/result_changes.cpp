@@ -110,10 +110,9 @@ std::vector<Job> kernels(const Job& job, const ModelSpec& /*spec*/, const Values
 
 std::string why_no_kernels(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   if (!values.empty() || job.runtime != Runtime::vramfit) return "";
-  return "what they replace by default, dozens of calls, is work of optimizers with states of few bits or of "
-         "another dtype, of stochastic rounding, fp16 masters, dropout and quantized weights, which this job doesn't "
-         "have; name them, --allow kernels:vramfit, for all "
-         "else that they do on GPUs";
+  return "by default they are tried only where each replaces dozens of calls: for optimizer states of few bits or of "
+         "another dtype, stochastic rounding, fp16 masters, dropout and quantized weights, none of which this job has; "
+         "--allow kernels:vramfit tries them for everything that they do on GPUs";
 }
 
 std::vector<std::int64_t> numbers_of(const Values& values) {
@@ -129,13 +128,13 @@ std::string why_no_quantization(const Job& job, const ModelSpec& spec, const Val
   if (has_frozen_matrices(job, spec) || is_set) return "";
   if (std::ranges::any_of(values, is_for_trained)) {
     if (job.runtime != Runtime::vramfit) return "";
-    return "of trained matrices a card may have FP8 alone where host memory has their masters: with --offload "
-           "optimizer, which a plan for GPUs tries by itself where --host-memory is stated and --offload is not";
+    return "trained matrices can be in FP8 on the card only if host memory has their masters: give --offload "
+           "optimizer, which a plan for GPUs tries by itself if --host-memory is given and --offload is not";
   }
   const std::string why = "all matrices of layers are trained, and only frozen ones can be quantized; use ";
   return why + (job.runtime != Runtime::vramfit ? "--allow method:qlora"
-                                                : "--allow method:qlora, give --method lora or --freeze, or with host "
-                                                  "memory for masters --allow quantization:fp8");
+                                                : "--allow method:qlora, --method lora or --freeze; or, if host memory "
+                                                  "has room for the masters, --allow quantization:fp8");
 }
 
 // Smaller ones, down to one sequence for each data rank; larger ones by name. Micro-batch and accumulation follow.

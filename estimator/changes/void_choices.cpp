@@ -63,7 +63,7 @@ std::string why_same_finish(const Job& job, const Cluster& cluster) {
   if (job.mesh.shard == 1 || !std::holds_alternative<NoCheckpointing>(job.checkpointing)) {
     return why_no_reduction(job, cluster);
   }
-  return "without --checkpointing there is nothing to finish it beside";
+  return "without --checkpointing there is no recomputation during which to finish it";
 }
 
 std::string why_same_accumulation(const Job& job, const Cluster& cluster) {

@@ -256,7 +256,8 @@ class Fit {
         list.emplace_back("cuDNN's attention, which PyTorch prefers on this card: PyTorch refused it here");
       }
       list.emplace_back(
-          "how much slower kernels are in a step than alone (step_share, step_share_alone): a run.json tells");
+          "how much slower kernels are within a step than by themselves (step_share, step_share_alone): a run.json "
+          "shows it");
     }
     list.emplace_back("the network between nodes: one machine is measured");
   }

@@ -295,8 +295,8 @@ class RankRun {
     if (retries == 0) return;
     progress_.stopped_at_retries = true;
     throw OutOfMemory(
-        fmt::format("out of memory but for retries: the allocator released cached memory and tried again, {} time{}",
-                    retries, retries == 1 ? "" : "s"));
+        fmt::format("nearly out of memory: the allocator released cached memory and tried again, {} time{}", retries,
+                    retries == 1 ? "" : "s"));
   }
 
   bool is_phantom() const { return progress_.device == "phantom"; }

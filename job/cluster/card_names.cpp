@@ -227,7 +227,7 @@ std::string unknown_card_hint(std::string_view name) {
   if (const std::string near = misspelt(name); !near.empty()) {
     return fmt::format(": unknown card; did you mean \"{}\"?", near);
   }
-  return ": unknown card; \"vramfit gpus\" lists them, and a size alone also works, such as 8x24GB";
+  return ": unknown card; \"vramfit gpus\" lists them, and just a size also works, such as 8x24GB";
 }
 
 }  // namespace vramfit

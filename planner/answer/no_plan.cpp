@@ -144,7 +144,7 @@ class Explanation {
     plan_.smaller_cluster = std::move(found.smaller);
     plan_.larger_cluster = std::move(found.larger);
     if (const std::optional<OtherCluster>& smaller = plan_.smaller_cluster) {
-      plan_.why += fmt::format("{} {} alone would do, at {} a GPU", joint(), smaller->gpus, format_gib(smaller->total));
+      plan_.why += fmt::format("{} just {} would do, at {} a GPU", joint(), smaller->gpus, format_gib(smaller->total));
       add_cluster(*smaller, "");
       return;
     }

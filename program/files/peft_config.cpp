@@ -75,7 +75,7 @@ void refuse_unsupported(const JsonValue& document, JsonObject& object) {
       object.fail(row.key, std::string("not supported: ") + std::string(row.why));
   }
   if (object.has("bias") && object.text("bias") != "none") {
-    object.fail("bias", fmt::format("not supported: \"{}\" trains biases of the base beside the adapters; {}",
+    object.fail("bias", fmt::format("not supported: \"{}\" trains biases of the base together with the adapters; {}",
                                     printable(object.text("bias"), 40), kMergeWithPeft));
   }
   const JsonValue* start = find(document, "init_lora_weights");

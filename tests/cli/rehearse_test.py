@@ -175,7 +175,7 @@ take(cuda.cudaMallocManaged, 6, 1)
         self.assertEqual((rank["managed_bytes"], rank["total_bytes"]), (6 << 30, (10 << 30) + context))
         self.assertEqual(rank["upper_bound_bytes"], document["capacity_bytes"])  # a T4 has no room for all 16 GiB
         text = rehearse("--gpus", "T4", "--", sys.executable, "-c", code).stdout
-        self.assertRegex(text, r"paged \(managed\) memory, beside that +6\.0\n")
+        self.assertRegex(text, r"paged \(managed\) memory, in addition +6\.0\n")
 
     def test_a_card_with_an_l2_of_its_own_reports_that(self):
         code = """

@@ -324,7 +324,7 @@ class Explain(unittest.TestCase):
     def test_a_file_alone_needs_no_job_and_no_model_is_an_error_of_its_own(self):
         done = self.explained("ranks.log")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertNotIn("Beside the estimate", done.stdout)
+        self.assertNotIn("Compared with the estimate", done.stdout)
         self.assertEqual(self.explained("ranks.log", "no/such-model", "--gpus", "1xRTX4090").returncode, 5)
         self.assertIn("MODEL", self.explained("ranks.log", "--seq-len", "64", "--gpus", "1xRTX4090").stderr)
 

@@ -170,7 +170,7 @@ TEST_CASE("8 bits for trained weights that are named are refused where no host m
   PlanRequest request = request_for("llama", parse_cluster("1x16GB"));
   request.spec = testing::llama_8b();
   const auto is_refused = [&] {
-    CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("where host memory has their masters"), Conflict);
+    CHECK_THROWS_WITH_AS(make_plan(request), doctest::Contains("only if host memory has their masters"), Conflict);
   };
   request.allowed = parse_allowed("quantization:fp8");
   is_refused();

@@ -32,7 +32,7 @@ class Recipes(unittest.TestCase):
         self.refused('"trainer"', self.rehearse(MODEL, recipe="trayner"))
         self.refused("MODEL: missing", self.rehearse())
         self.refused("extra: unknown argument", self.rehearse(MODEL, "extra"))
-        self.refused("CMD: --recipe writes and starts a script of its own", self.rehearse(MODEL, "--", "python"))
+        self.refused("CMD: --recipe writes and starts its own script", self.rehearse(MODEL, "--", "python"))
         self.refused("--lora-rank: recipe trainer has no such choice; it has --seq-len, ", self.rehearse(MODEL, "--lora-rank", "8"))
         self.refused("--precision fp8: unknown value", self.rehearse(MODEL, "--precision", "fp8"))
         self.refused("--micro-batch 0: ", self.rehearse(MODEL, "--micro-batch", "0"))
