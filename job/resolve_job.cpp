@@ -227,10 +227,12 @@ void resolve_adapters(Job& job, Notes& notes) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (PEFT's prepare_model_for_kbit_training)");
   }
-  if (job.method == Method::qlora && job.runtime == Runtime::pytorch_fsdp2 && uses_accelerate(job)) {
-    notes.emplace_back(
-        "bnb_4bit_quant_storage in the compute dtype, without which accelerate shards no weights in 4 bits, and "
-        "device_map={\"\": \"cpu\"}, without which each GPU holds all of them while it loads");
+  if (job.method == Method::qlora && is_fsdp(job.runtime) && uses_accelerate(job)) {
+    const bool is_joined = job.runtime == Runtime::pytorch_fsdp1;
+    notes.push_back(fmt::format(
+        "bnb_4bit_quant_storage in the compute dtype, without which {}, and device_map={{\"\": \"cpu\"}}, "
+        "without which each GPU holds all of them while it loads",
+        is_joined ? "FSDP1 can't join weights in 4 bits with others" : "accelerate shards no weights in 4 bits"));
   }
 }
 

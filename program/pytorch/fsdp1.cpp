@@ -48,13 +48,20 @@ Fsdp1::Fsdp1(Torch& torch, const Graph& graph, const Job& job)
       gathers_ahead_in_forward_(job.forward_prefetch > 0),
       held_(held_parameters(graph, job)) {}
 
+/// Codes of 4 bits lie in numbers of the compute dtype (bnb_4bit_quant_storage), as FSDP joins tensors of one dtype.
+std::int64_t Fsdp1::flat_elements(int parameter) const {
+  const std::int64_t count = element_count(graph_.parameters[at(parameter)]);
+  if (held_[at(parameter)].quantization == nullptr) return count;
+  return (count + 1) / (2 * dtype_bytes(compute_).n);
+}
+
 int Fsdp1::add_unit(FlatUnitParts parts) {
   const HeldParameter& held = held_[at(parts.parameters.front())];
   FlatUnit unit{.parts = std::move(parts),
                 .parameters = {},
                 .layout = {},
                 .is_trained = held.trainable,
-                .storage = held.dtype,
+                .storage = held.quantization != nullptr ? compute_ : held.dtype,
                 .shard = {},
                 .whole = {},
                 .gradient = {},
@@ -62,7 +69,7 @@ int Fsdp1::add_unit(FlatUnitParts parts) {
                 .whole_gradient = {}};
   const std::vector<int>& parameters = unit.parts.parameters;
   std::vector<std::int64_t> sizes;
-  for (const int index : parameters) sizes.push_back(element_count(graph_.parameters[at(index)]));
+  for (const int index : parameters) sizes.push_back(flat_elements(index));
   unit.layout = flat_layout(sizes, compute_, ranks_);
   const std::int64_t own = shard_elements(unit);
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -90,7 +97,11 @@ void Fsdp1::load(int number) {
   const Scope scope(heap(), unit.parts.name);
   std::vector<Tensor> parameters;
   Accesses accesses;
-  for (const FlatParameter& p : unit.parameters) {
+  for (FlatParameter& p : unit.parameters) {
+    if (const Quantization* const format = held_[at(p.parameter)].quantization; format != nullptr) {
+      const std::int64_t count = element_count(graph_.parameters[at(p.parameter)]);
+      p.scales = torch_.make_quantization_state(p.parameter, count, *format, p.trained.name);
+    }
     parameters.push_back(
         heap().make(p.elements, unit.storage, Category::unsharded_parameters, "whole " + p.trained.name));
     heap().run("aten::_to_copy", {writes(parameters.back())}, {.bytes = 0});

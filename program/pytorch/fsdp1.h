@@ -20,7 +20,8 @@ namespace vramfit::eager {
 struct FlatParameter {
   int parameter = -1;
   std::int64_t begin = 0, elements = 0;
-  Trained trained;  // of no elements: the rank has nothing of it
+  Trained trained;                  // of no elements: the rank has nothing of it
+  std::vector<Tensor> scales = {};  // of a quantized one, whole on each rank; what is flat are its codes
 };
 
 /// Where parameters lie in a flat tensor (_flat_param.py: _init_flat_param_and_metadata): each at a multiple of 16
@@ -90,6 +91,7 @@ class Fsdp1 {
  private:
   Heap& heap() { return torch_.heap(); }
   bool is_cast(const FlatUnit& unit) const { return compute_ != unit.storage; }
+  std::int64_t flat_elements(int parameter) const;
   std::int64_t shard_elements(const FlatUnit& unit) const { return unit.layout.elements / ranks_; }
   void initialize();
   void gather(FlatUnit& unit);

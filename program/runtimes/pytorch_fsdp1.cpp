@@ -266,7 +266,7 @@ std::unique_ptr<eager::Wrapper> wrap_flat(Torch& torch, const Graph& graph, cons
 
 constexpr auto kHonouredByFsdp1 =
     std::to_array<std::string_view>({"prefetch", "offload", "method", "lora_rank", "lora_alpha", "lora_dropout",
-                                     "lora_targets", "rslora", "frozen_dtype"});
+                                     "lora_targets", "rslora", "frozen_dtype", "quantization"});
 
 [[noreturn]] void refuse_with_fsdp1(const Job& job, std::string_view field, std::string_view what_is) {
   const JobField& row = job_field_named(field);
@@ -293,6 +293,27 @@ void require_dtypes(const Job& job) {
   }
 }
 
+/// Codes of 4 bits and what isn't quantized are joined, so that all of it has one dtype.
+void require_quantized_base(const Job& job) {
+  if (job.method != Method::qlora) return;
+  if (has_trl(job))
+    refuse_with_fsdp1(job, "method", "lora is; --stack transformers and --runtime pytorch-fsdp2 have qlora");
+  if (!sharding_named(job.sharding).reshard) {
+    // Rehearsed (distributed/fsdp/_flat_param.py: _writeback_orig_params).
+    throw LibraryFails(
+        fmt::format("--method qlora with --sharding {} and --runtime pytorch-fsdp1 (FSDP1 takes weights in 4 bits that "
+                    "stay gathered for changed ones, and the first backward fails: --sharding {})",
+                    job.sharding, sharding_named(job.sharding).hybrid ? "hybrid-shard" : "full-shard"));
+  }
+  const Dtype computed = job.precision.compute;
+  if (job.frozen_dtype.value_or(computed) == computed) return;
+  // Rehearsed (distributed/fsdp/_flat_param.py: _validate_tensors_to_flatten).
+  throw LibraryFails(fmt::format(
+      "--method qlora with --frozen-dtype {0} and --runtime pytorch-fsdp1 (FSDP1 fails to join norms in {0}, "
+      "as prepare_model_for_kbit_training makes them, with codes of 4 bits in {1}: --frozen-dtype {1})",
+      dtype_name(*job.frozen_dtype), dtype_name(computed)));
+}
+
 void require_fsdp1(const Job& job, const Cluster& cluster) {
   if (cluster.cards() == 1) {
     throw NotModelled(
@@ -304,7 +325,7 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
                       "--stack transformers --runtime pytorch-fsdp1 is, for transformers' Trainer, and --stack trl for "
                       "TRL's SFTTrainer");
   }
-  if (job.method == Method::qlora) refuse_with_fsdp1(job, "method", "lora is; with --runtime pytorch-fsdp2 qlora is");
+  require_quantized_base(job);
   if (job.lora.has_magnitudes) refuse_with_fsdp1(job, "dora", "with --runtime pytorch-fsdp2 it is");
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   if (job.optimizer != "adamw" || is_paged) refuse_with_fsdp1(job, "optimizer", "adamw:fused and adamw:foreach are");
@@ -330,6 +351,7 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
         "all weights with --precision bf16-mixed and --grad-accum 1 are; --runtime pytorch-fsdp2 has more");
   }
   eager::require_rules(job, modelled, cluster, kHonouredByFsdp1);
+  eager::require_quantization(job);
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) {
     refuse_with_fsdp1(job, "reshard", "--sharding full-shard and shard-grad-op decide");
   }

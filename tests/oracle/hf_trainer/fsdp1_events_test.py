@@ -7,10 +7,10 @@ import dataclasses
 import pathlib
 import sys
 
-from events_test import OSS, SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
+from events_test import OSS, QLORA, SMALL, TINY, Case, counted_events, libraries, other_precision, rehearsed_events  # which puts the folder above on the path
 from recorded import Comparison
 
-LIBRARIES = ["transformers", "torch", "accelerate"]
+LIBRARIES = ["transformers", "torch", "accelerate", "peft", "bitsandbytes"]
 
 
 @dataclasses.dataclass
@@ -25,6 +25,9 @@ class Fsdp1Case(Case):
     def fsdp_version(self):
         return 1
 
+
+FOUR_BITS = {**QLORA, "frozen_dtype": "bf16"}
+PACKED = {**TINY, "sequence": 640, **FOUR_BITS}
 
 # Recorded, too.
 FEW = [
@@ -52,6 +55,14 @@ FEW = [
     Fsdp1Case(**TINY, ranks=16, sharding="hybrid-shard-zero2", lora_rank=4, accumulation=2),
     Fsdp1Case(**TINY, precision="fp16-mixed", optimizer="adamw:foreach", accumulation=2),
     Fsdp1Case(**TINY, precision="fp16-mixed", optimizer="adamw:foreach", lora_rank=4, frozen_dtype="fp16", checkpointing="full", card="T4", attention="auto"),
+    # Bases in 4 bits, not prepared by PEFT, whose norms in fp32 FSDP1 wouldn't join with codes.
+    Fsdp1Case(**PACKED, checkpointing="full"),
+    Fsdp1Case(**PACKED, ranks=3, accumulation=3, family="qwen2", tied=True),
+    Fsdp1Case(**{**PACKED, "quantization": "nf4"}, ranks=7, lora_targets="q_proj,v_proj", lora_dropout=0.1, prefetch="post", family="qwen3"),
+    Fsdp1Case(**{**PACKED, "frozen_dtype": "fp16"}, precision="fp16-mixed", optimizer="adamw:foreach", checkpointing="full", accumulation=2, card="T4", attention="auto"),
+    Fsdp1Case(**PACKED, ranks=16, sharding="hybrid-shard", checkpointing="full", batch=2, family="mistral", ahead=True),
+    Fsdp1Case(**{**SMALL, "sequence": 640, **FOUR_BITS}, ranks=4, checkpointing="full", card="RTX4090"),
+    Fsdp1Case(**{**SMALL, "sequence": 100, **FOUR_BITS}, ranks=8, accumulation=2, family="granite", card="A100-80GB"),  # few tokens
 ]
 MORE = [
     *(Fsdp1Case(**SMALL, ranks=ranks, checkpointing=checkpointing, tied=tied, accumulation=accumulation, sharding=sharding)
@@ -100,7 +111,7 @@ def rehearsed(case, warm):
 
 
 def warm():
-    return libraries("torch", "transformers", "peft", "accelerate")
+    return libraries("torch", "transformers", "peft", "accelerate", "bitsandbytes")
 
 
 FSDP1 = Comparison(script=pathlib.Path(__file__).resolve(), case_type=Fsdp1Case, libraries=LIBRARIES, few=FEW, more=MORE, warm=warm, rehearsed=rehearsed, counted=counted_events,
