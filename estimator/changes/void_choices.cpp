@@ -82,7 +82,9 @@ std::string why_same_kernels(const Job& /*job*/, const Cluster& /*cluster*/) {
   return "kernels for CPU ranks always are";
 }
 
-std::string why_no_allocator(const Job& /*job*/, const Cluster& /*cluster*/) {
+std::string why_no_allocator(const Job& job, const Cluster& /*cluster*/) {
+  if (puts_gradients_first(job.allocator))
+    return "no layer is recomputed whose backward pass writes its gradients where they stay";
   return "CPU ranks have no caching allocator";
 }
 
@@ -97,7 +99,9 @@ std::string why_no_ddp(const Job& job, const Cluster& /*cluster*/) {
 std::string why_not_said(const Job& /*job*/, const Cluster& /*cluster*/) { return ""; }
 
 bool is_on_cpu(const Job& /*job*/, const Cluster& cluster) { return cluster.is_cpu(); }
-bool is_cached_on_cpu(const Job& job, const Cluster& cluster) { return cluster.is_cpu() && !is_arena(job.allocator); }
+bool is_allocator_void(const Job& job, const Cluster& cluster) {
+  return puts_gradients_first(job.allocator) || (cluster.is_cpu() && !is_arena(job.allocator));
+}
 
 constexpr std::array kRows{Row{"reduce_dtype", why_no_reduction},
                            Row{"output_dtype", why_same_output},
@@ -114,7 +118,7 @@ constexpr std::array kRows{Row{"reduce_dtype", why_no_reduction},
                            Row{"reshard_head", why_no_shards},
                            Row{"deterministic", why_same_kernels, is_on_cpu},
                            Row{"load", why_no_shards},
-                           Row{"allocator", why_no_allocator, is_cached_on_cpu}};
+                           Row{"allocator", why_no_allocator, is_allocator_void}};
 
 /// The job as it would be if nobody had set the field; none if that can't be.
 std::optional<Job> without(const JobField& field, const Job& job, const ModelSpec& spec, const Cluster& cluster) {

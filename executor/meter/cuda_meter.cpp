@@ -77,7 +77,7 @@ Bytes outside_allocator(Bytes reserved) {
 
 std::string settings_of(const std::string& allocator) {
   if (allocator == "native" || is_arena(allocator)) return "expandable_segments:False";
-  if (allocator == "expandable") return "expandable_segments:True";
+  if (names_expandable_segments(allocator)) return "expandable_segments:True";
   std::string settings = allocator;  // KEY=VALUE,...
   for (char& c : settings) c = c == '=' ? ':' : c;
   return settings;

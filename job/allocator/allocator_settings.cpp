@@ -190,7 +190,7 @@ AllocatorSettings parse_allocator_settings(std::string_view text) {
 
 AllocatorSettings allocator_settings(std::string_view allocator) {
   if (allocator == "native" || is_arena(allocator)) return {};
-  if (allocator != "expandable") return parse_allocator_settings(allocator);
+  if (!names_expandable_segments(allocator)) return parse_allocator_settings(allocator);
   AllocatorSettings settings;
   settings.expandable_segments = true;
   return settings;

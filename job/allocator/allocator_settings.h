@@ -34,9 +34,17 @@ struct AllocatorSettings {
 /// PyTorch, which skips what it can't parse: trailing characters or a missing colon are refused.
 AllocatorSettings parse_allocator_settings(std::string_view text);
 
-/// The settings of `--allocator native|expandable|arena|KEY=VALUE,...`. An arena's block, and what is not in its
-/// script, come from the native allocator.
+/// The settings of `--allocator native|expandable|gradients-first|arena|KEY=VALUE,...`. An arena's block, and what is
+/// not in its script, come from the native allocator.
 AllocatorSettings allocator_settings(std::string_view allocator);
+
+/// Whether a program allocates a layer's gradients before it computes the layer again in backward, so that they take
+/// what the layer above has left. Segments are expandable.
+inline bool puts_gradients_first(std::string_view allocator) { return allocator == "gradients-first"; }
+/// Whether it is one of the names for expandable segments.
+inline bool names_expandable_segments(std::string_view allocator) {
+  return allocator == "expandable" || puts_gradients_first(allocator);
+}
 
 /// Whether one block holds all that the job's program asks for (program/arena).
 inline bool is_arena(std::string_view allocator) { return allocator == "arena"; }

@@ -321,8 +321,8 @@ std::string get_allocator(const Job& job) { return job.allocator; }
 void set_allocator(Job& job, std::string_view value) {
   if (value.find_first_of("=:") != std::string_view::npos) {
     parse_allocator_settings(value);
-  } else if (value != "native" && value != "expandable" && !is_arena(value)) {
-    unknown_value(value, {"native", "expandable", "arena", "KEY=VALUE,..."});
+  } else if (value != "native" && !names_expandable_segments(value) && !is_arena(value)) {
+    unknown_value(value, {"native", "expandable", "gradients-first", "arena", "KEY=VALUE,..."});
   }
   job.allocator = printable(value, kLongestText);
 }

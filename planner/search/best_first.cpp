@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "job/allocator/allocator_settings.h"
 #include "planner/search/least_choice.h"
 
 namespace vramfit {
@@ -179,14 +180,16 @@ void BestFirst::look_at(Node& node) {
   node.is_exact = true;
 }
 
-/// By need, the last choice of a row that changes fragments comes first, as it leaves the fewest.
+/// By need, what leaves the fewest fragments comes first, of other runtimes than the engine's, all of whose choices
+/// have the same program.
 void BestFirst::leave_few_fragments(Node& node) const {
   const Space& space = spaces_[node.base];
   if (by_ == BestBy::speed || node.level == space.levels()) return;
   std::vector<Job> jobs = space.choices(node.job, node.level);
   if (jobs.size() < 2) return;
-  node.job = std::move(jobs.back());
-  jobs.pop_back();
+  if (node.job.runtime != Runtime::vramfit) std::ranges::reverse(jobs);
+  node.job = std::move(jobs.front());
+  jobs.erase(jobs.begin());
   node.others = std::move(jobs);
 }
 
@@ -195,18 +198,18 @@ void BestFirst::retry_last(const Attempt& attempt) {
   if (last_.level == space.levels() || (by_ == BestBy::speed && !attempt.requests_fit)) return;
   Node tried = last_;
   std::vector<Job> jobs = std::move(tried.others);
-  std::size_t choice = 0;
   if (by_ == BestBy::speed) {
     jobs = space.choices(tried.job, tried.level);
     if (!jobs.empty()) jobs.erase(jobs.begin());  // that was tried
-    choice = 1;
   }
   tried.others.clear();
   ++tried.level;
+  std::uint16_t choice = 1;
   for (Job& job : jobs) {
     Node other = tried;
+    if (puts_gradients_first(job.allocator)) other.is_exact = false;  // its program is another one
     other.job = std::move(job);
-    other.place.choices[other.level] = static_cast<std::uint16_t>(choice++);
+    other.place.choices[other.level] = choice++;
     push(std::move(other));
   }
 }

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "estimator/host_memory.h"
 #include "estimator/time/seconds.h"
+#include "job/allocator/allocator_settings.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "program/make_program.h"
@@ -19,9 +20,9 @@ namespace {
 /// An option that was timed is most often tried soon after that. A program may take megabytes.
 constexpr std::size_t kMostPrograms = 16;
 
-/// Equal for jobs whose programs are the same: the allocator is no part of one.
+/// Equal for jobs whose programs are the same: what an allocator does is no part of one, the order of requests is.
 std::string without_allocator(Job job) {
-  job.allocator = unresolved_job().allocator;
+  if (!puts_gradients_first(job.allocator)) job.allocator = unresolved_job().allocator;
   return job_as_flags(job, unresolved_job());
 }
 

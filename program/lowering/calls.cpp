@@ -149,6 +149,23 @@ void Calls::bind(int segment, const std::vector<TapeAction>& actions, const Segm
   if (at(segment) + 1 == in_.graph.segments.size()) call_.loss = slot_of(in_.loss);
 }
 
+void Calls::make_gradient_shard(int segment) {
+  int written = -1;  // unit
+  const SegmentTape& tape = *in_.tapes[at(segment)];
+  for (const TapeAction& action : tape.backward) {
+    if (action.what != TapeAction::Do::backward) continue;
+    const Op& op = in_.graph.segments[at(segment)].ops[at(action.op)];
+    for (std::size_t p = 0; p < op.parameters.size(); ++p) {
+      if (!tape.needs[at(action.op)].parameters[p]) continue;
+      const int parameter = op.parameters[p].parameter, unit = in_.layout.unit_of_parameter[at(parameter)];
+      if (!is_direct_gradient(op.kind, parameter, in_.precision, in_.layout)) return;
+      if (written >= 0 && unit != written) return;
+      written = unit;
+    }
+  }
+  if (written >= 0) in_.units[at(written)].make_gradient_shard();
+}
+
 Calls::Known& Calls::block_of(int segment, const std::vector<TapeAction>& actions) {
   std::vector<Known>& known = known_[at(class_of_segment_[at(segment)])];
   const auto found = std::ranges::find_if(

@@ -48,6 +48,10 @@ class Calls {
 
   /// Calls the block of `actions`, one of the lists of the segment's tape, and leaves in `state` what it leaves.
   void call(int segment, const std::vector<TapeAction>& actions, SegmentState& state);
+  /// Allocates the gradient shard that the segment's backward pass writes to, before anything of that pass is there.
+  /// Nothing where its gradients belong to several units, or where any is added to the shard only afterwards: the shard
+  /// would lie beside more than it does otherwise.
+  void make_gradient_shard(int segment);
   std::vector<Block> take() { return std::move(blocks_); }
 
  private:

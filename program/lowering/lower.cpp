@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/index.h"
+#include "job/allocator/allocator_settings.h"
 #include "program/lowering/activations.h"
 #include "program/lowering/calls.h"
 #include "program/lowering/load.h"
@@ -214,6 +215,7 @@ class Lowering {
       case Do::forward:
         return forward(i);
       case Do::recompute:
+        if (puts_gradients_first(job_.allocator)) calls_.make_gradient_shard(i.segment);
         activations_.before_backward(i.segment, segments_[at(i.segment)].values);
         return call(i.segment, checkpointed_tape(*tapes_[at(i.segment)], job_).recompute);
       case Do::backward:

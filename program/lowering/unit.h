@@ -63,6 +63,8 @@ class UnitLowering {
     bool adds = false;        // to what this use, or a sum over uses, has written before
     std::int64_t offset = 0;  // of the whole parameter's gradient there, in elements
   };
+  /// The gradient shard with zeros, unless it is there. No use has written to it.
+  void make_gradient_shard();
   Home home(OpKind kind, const ParameterUse& use);
   /// Buffers become sums that a later micro-batch reduces, the largest first.
   void accumulate();
@@ -125,7 +127,6 @@ class UnitLowering {
   void add_states(How how, Writer::Operands& operands) const;
   Buffer gradient_shard_buffer() const;
   void forget_written_shard();
-  void make_gradient_shard();
   void drop_gradients();
   /// Its place in the unit.
   std::size_t slot_of(int parameter) const {

@@ -64,6 +64,7 @@ NEAREST = [
     ((*ONE, "--stack", "transformers", "--gradient-mask", "keep:0.5"), "--stack vramfit"),
     ((*ONE, "--stack", "transformers", "--precision", "fp8"), "--precision bf16-mixed"),
     ((*ONE, "--stack", "transformers", "--allocator", "arena"), "--allocator expandable"),
+    ((*ONE, "--stack", "transformers", "--allocator", "gradients-first"), "--allocator expandable"),
     ((*ONE, "--stack", "accelerate", "--optimizer", "lion"), "--optimizer adamw-8bit"),
     ((*FOUR, "--stack", "torchtitan", "--offload", "optimizer"), "--stack vramfit"),
     ((*FOUR, "--stack", "torchtitan", "--method", "lora"), "--stack transformers"),

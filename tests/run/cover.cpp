@@ -240,6 +240,8 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
                    ? forms.next(value(row, axis), value(row, kPrecision), value(row, kState), value(row, kOffload))
                    : value(row, axis));
     }
+    // In every second job, and with no axis of its own, which would draw all others anew.
+    if (jobs.size() % 2 == 1) add_flag(job.flags, "--allocator", "gradients-first");
     if (value(row, kInBackward) == "on") job.flags.insert(job.flags.end(), {"--clip", "0"});
     if (value(row, kMethod).starts_with("lora"))
       job.flags.insert(job.flags.end(), {"--lora-rank", "3"});  // padded on 2 ranks

@@ -24,10 +24,10 @@ constexpr const char* kPaged = ":paged";
 
 // Where they stand in axes().
 constexpr std::size_t kFamily = 0, kRanks = 1, kCard = 2, kAddresses = 3, kSequence = 4, kSharding = 5, kReshard = 6,
-                      kPrecision = 7, kAttention = 8, kAccumulation = 12, kLoad = 21, kReduce = 22, kLossScale = 24,
-                      kClip = 25, kFreeze = 26, kGradientMask = 27, kOptimizer = 28, kOffload = 29, kMethod = 30,
-                      kDropout = 31, kQuantization = 32, kInBackward = 33, kGradientDtype = 36, kMasterDtype = 37,
-                      kState = 38, kRslora = 39;
+                      kPrecision = 7, kAttention = 8, kAllocator = 9, kCheckpointing = 10, kAccumulation = 12,
+                      kLoad = 21, kReduce = 22, kLossScale = 24, kClip = 25, kFreeze = 26, kGradientMask = 27,
+                      kOptimizer = 28, kOffload = 29, kMethod = 30, kDropout = 31, kQuantization = 32, kInBackward = 33,
+                      kGradientDtype = 36, kMasterDtype = 37, kState = 38, kRslora = 39;
 
 /// All optimizers, and paged those whose states may be in managed memory.
 std::vector<std::string> forms_of_optimizers() {
@@ -121,6 +121,13 @@ bool is_allowed(const std::vector<std::string>& row) {
   return row[kAttention] != "efficient" || (!softcap && row[kSequence] != "odd");
 }
 
+/// Whether layers are recomputed that write their gradients in place, with expandable segments.
+bool may_order(const std::vector<std::string>& row) {
+  const bool is_in_place = row[kPrecision] == "fp32" || row[kPrecision] == "bf16-pure";
+  const bool is_whole = row[kRanks] == "1" || row[kSharding] == "no-shard";
+  return row[kAllocator] == "expandable" && row[kCheckpointing] != "none" && is_in_place && is_whole;
+}
+
 }  // namespace
 
 std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, const CoverCards& cards) {
@@ -137,6 +144,7 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, c
   std::mt19937_64 random(seed);
   std::vector<PhantomJob> jobs;
   FormsInTurn forms;
+  bool orders = false;
   for (const std::vector<int>& row :
        pairwise_cover(sizes, seed, minimum, [&](const std::vector<int>& r) { return is_allowed(texts(r)); })) {
     std::vector<std::string> values = texts(row);
@@ -145,6 +153,9 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, c
     job.rank = static_cast<int>(random() % static_cast<std::uint64_t>(ranks));
     values[kOptimizer] = forms.next(values[kOptimizer], values[kPrecision], values[kState], values[kOffload]);
     if (values[kOffload] == "activations" && jobs.size() % 2 == 1) values[kOffload] += ":every:2";
+    // No value of the axis, which would draw all jobs anew: in every second job that it may change.
+    if (may_order(values)) orders = !orders;
+    if (may_order(values) && orders) values[kAllocator] = "gradients-first";
     if (values[kSequence] == "odd") values[kSequence] = std::to_string(5 + random() % 40);
     for (std::size_t axis = kSequence; axis < table.size(); ++axis) {
       add_flag(job.job.flags, table[axis].flag, values[axis]);

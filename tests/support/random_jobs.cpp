@@ -73,6 +73,7 @@ const std::vector<Choice> kOwn{
     {"z_loss", {"0", "1e-4"}},
     {"gradient_dtype", {"fp8", "fp8-sent"}},
     {"master_dtype", {"fp16"}},
+    {"allocator", {"gradients-first"}},
 };
 
 const std::vector<Choice> kTorch{

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "cli/configs/syntax/yaml.h"
+#include "job/allocator/allocator_settings.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/sharding/sharding.h"
@@ -174,7 +175,8 @@ void ExportWriter::mark(std::string_view field, std::string_view why) {
 
 void ExportWriter::set_command(const std::string& command) {
   const std::string allocator = value("allocator");
-  if (allocator == "expandable") {
+  if (puts_gradients_first(allocator)) mark("allocator", "only this engine has that order; segments are expandable");
+  if (names_expandable_segments(allocator)) {
     export_.command = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + command;
   } else {
     if (allocator != "native") mark("allocator", "set PYTORCH_CUDA_ALLOC_CONF yourself, if PyTorch has it");

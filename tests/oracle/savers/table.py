@@ -183,7 +183,7 @@ def render(kept):
         text += [f"### {on(cards)}", "", *table([row for row in rows if row["cards"] == cards]), ""]
     above = [f"- {line}: {HIGHER.get(place, 'nobody knows why')}" for place, line in higher(rows)]
     count = len(compared(rows))
-    text += [f"Of {2 * count} figures of {count} comparisons with a library, the engine's is higher in {len(above)}" + (":" if above else "."), "", *above, *([""] if above else [])]
+    text += [f"Of {2 * count} figures of {count} comparisons with a library, the engine's is higher in {len(above) or 'none'}" + (":" if above else "."), "", *above, *([""] if above else [])]
     text += [alike(rows), "", "What libraries said that fail:", "", *failed(rows), ""]
     write_between(PAGE, BEGIN, END, text)
 

@@ -79,6 +79,40 @@ TEST_CASE("an allocator that was set is kept, and the engine's stays what it is 
   CHECK(allocators(request_for("llama", parse_cluster("1xA100-40GB"))) == std::vector<std::string>{"expandable"});
 }
 
+TEST_CASE("the engine allocates gradients first where they fit beside fewer gaps alone, and no one set the allocator") {
+  PlanRequest request = request_for("llama", parse_cluster("1xH200-141GB"));
+  request.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
+  request.job.sequence = 4096;
+  request.job.global_batch = 1;
+  request.names_other_clusters = false;
+  for (const auto& [field, value] : {std::pair{"precision", "bf16-pure"}, std::pair{"checkpointing", "full"},
+                                     std::pair{"loss", "full"}, std::pair{"offload", "none"}}) {
+    fix(request, field, value);
+  }
+  request = testing::resolved(request);
+  Evaluator evaluator(request);
+  const auto need = [&](const char* allocator) {
+    Job job = request.job;
+    job.allocator = allocator;
+    const Estimate& estimate = evaluator.estimate_of(job);
+    return upper_bound(estimate.ranks.front(), estimate.job, request.cluster);
+  };
+  const Bytes usual = need("expandable"), first = need("gradients-first");
+  CHECK(usual - first > 400 * kMiB);
+  const auto chosen_in = [&](Bytes memory) {
+    PlanRequest smaller = request;
+    smaller.cluster.card.memory = memory;
+    const Plan plan = make_plan(smaller);
+    return plan.chosen ? plan.chosen->job.allocator : "none";
+  };
+  CHECK(chosen_in(usual) == "expandable");
+  CHECK(chosen_in(usual - kMiB) == "gradients-first");
+  CHECK(chosen_in(first) == "gradients-first");
+  CHECK(chosen_in(first - kMiB) == "none");
+  fix(request, "allocator", "expandable");
+  CHECK(chosen_in(first) == "none");
+}
+
 TEST_CASE("fused AdamW is the fastest form, and the smallest but for a count of steps, so a search has no other") {
   PlanRequest request = trainer_request();
   const Graph graph = training_graph(request.spec, request.job);
