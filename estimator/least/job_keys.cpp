@@ -11,6 +11,7 @@
 #include "job/fields/zero_text.h"
 #include "job/loss/loss_options.h"
 #include "job/sharding/sharding.h"
+#include "program/optimizers/optimizers.h"
 #include "program/stages/kept_values.h"
 #include "program/stages/offload.h"
 
@@ -23,14 +24,19 @@ int number(Enum value) {
   return static_cast<int>(value);
 }
 
-std::string common_key(const Job& job) {
-  const Precision& p = job.precision;
-  std::string key = fmt::format("{} {} {} {} {} {} {}", p.name, number(p.storage), number(p.compute), number(p.reduce),
-                                number(p.buffer), number(p.output), number(p.state));
+/// Which parameters there are, and which are trained.
+std::string parameters_key(const Job& job) {
+  std::string key;
   for (const JobField& field : job_fields()) {
     if (field.decides == Decides::parameters) key += fmt::format(" {}", field.get(job));
   }
   return key;
+}
+
+std::string common_key(const Job& job) {
+  const Precision& p = job.precision;
+  return fmt::format("{} {} {} {} {} {} {}{}", p.name, number(p.storage), number(p.compute), number(p.reduce),
+                     number(p.buffer), number(p.output), number(p.state), parameters_key(job));
 }
 
 /// What tapes keep in selective checkpointing, where it isn't one of the policies that all tapes have.
@@ -50,15 +56,27 @@ std::string activations_key(const Job& job) {
 
 }  // namespace
 
+std::string layout_key(const Graph& graph, const Job& job) {
+  const Precision& p = job.precision;
+  return fmt::format("{} {} {} {}{} {} {} {} {} {} {} {}", graph.segments.size(), number(p.storage), number(p.compute),
+                     number(p.reduce), parameters_key(job), optimizer_named(job.optimizer).block,
+                     sharding_named(job.sharding).parameters, job.mesh.shard, reshard_ranks(job), get_wrap(job),
+                     job.wrap_embeddings, units_on_host(job));
+}
+
 std::string units_key(const Graph& graph, const Job& job) {
   return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", graph.segments.size(), common_key(job), job.optimizer,
                      number(job.optimizer_implementation), sharding_named(job.sharding).parameters, job.mesh.shard,
                      reshard_ranks(job), get_wrap(job), job.wrap_embeddings, units_on_host(job), number(job.kernels));
 }
 
+std::string blocks_key(const Job& job) {
+  return fmt::format("{} {} {} {} {} {} {}", common_key(job), job.micro_batch, job.sequence, number(job.attention),
+                     job.deterministic, own_policy(job), number(job.kernels));
+}
+
 std::string ops_key(const Graph& graph, const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {}", fmt::ptr(&graph), common_key(job), job.micro_batch, job.sequence,
-                     number(job.attention), job.deterministic, own_policy(job), number(job.kernels));
+  return fmt::format("{} {}", fmt::ptr(&graph), blocks_key(job));
 }
 
 std::string schedule_key(const Job& job) {

@@ -8,6 +8,10 @@
 
 namespace vramfit {
 
+/// What lay_out_units depends on. Graphs of one model differ in their loss alone: in one segment less where it is
+/// chunked.
+std::string layout_key(const Graph& graph, const Job& job);
+
 /// What lay_out_units, the trained parameters and the optimizer's states depend on. Graphs of one model
 /// differ in their loss alone: in one segment less where it is chunked, and in the number of chunks.
 std::string units_key(const Graph& graph, const Job& job);
@@ -15,6 +19,9 @@ std::string units_key(const Graph& graph, const Job& job);
 /// What tapes and the times of ops depend on: shapes, dtypes, kernels, and the trained parameters. The graph goes in by
 /// its address.
 std::string ops_key(const Graph& graph, const Job& job);
+
+/// Likewise of the blocks alone, which graphs of one model share.
+std::string blocks_key(const Job& job);
 
 /// What the schedule of a step, and the main list of its program, depend on besides units_key(); of more than three
 /// micro-batches only that there are more than two.

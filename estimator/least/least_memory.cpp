@@ -51,16 +51,16 @@ Bytes while_updated(const LeastMemory::Units& units, const Job& job) {
 /// The moments of the last micro-batch and of the update, each a sum of what is certainly held then.
 class Moments {
  public:
-  Moments(const LeastMemory::Units& units, const std::vector<SavedActivations>& saved, const Graph& graph,
-          const Job& job, OpenChoices open)
+  Moments(const LeastMemory::Units& units, const std::vector<SavedActivations>& saved,
+          const LeastMemory::HeldActivations& held, const Job& job, OpenChoices open)
       : units_(units),
         saved_(saved),
         job_(job),
         open_(open),
         accumulates_(job.accumulation > 1),
         policy_(policy_of(job)),
-        kept_(kept_by(graph, job, units.has_backward, open.has(OpenChoice::checkpointing))),
-        below_(held_below(saved, kept_, segments_that_leave(job, graph, units.has_backward), policy_)),
+        kept_(held.kept),
+        below_(held.below),
         keeps_units_(units.shards > 1 &&
                      (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard))),
         prefetches_(!open.has(OpenChoice::prefetch) && job.backward_prefetch != BackwardPrefetch::none),
@@ -75,7 +75,9 @@ class Moments {
     for (std::size_t s = saved_.size(); s-- > units_.top;) {
       if (is_known || s == units_.top) most = std::max(most, of_segment(s));
     }
-    if (whole_ || units_.top == saved_.size()) return most;
+    if (whole_) return most;
+    most = std::max(most, of_segment(0));  // of an embedding, whose gradients may be the largest
+    if (units_.top == saved_.size()) return most;
     if (units_.bottom + 1 < units_.top) most = std::max(most, of_segment(units_.top - 1));
     if (units_.bottom < units_.below_top && units_.below_top + 1 < units_.top) {
       most = std::max(most, of_segment(units_.below_top));
@@ -153,9 +155,10 @@ class Moments {
 
   /// After its backward, when all of its gradients are on their way.
   Bytes while_reduced(std::size_t s) const {
-    if (s == 0 || whole_) return {};
+    if (whole_) return {};
     const LeastMemory::Units::OfSegment& of = units_.segments[s];
-    const Bytes units = keeps_units_ ? units_.segments[s - 1].kept : of.slices + ahead(s);
+    Bytes units;  // that are there for the segments before it
+    if (s > 0) units = keeps_units_ ? units_.segments[s - 1].kept : of.slices + ahead(s);
     return gradients(s + 1) + pieces(s) + units;
   }
 
@@ -176,8 +179,8 @@ class Moments {
   OpenChoices open_;
   bool accumulates_;
   std::optional<std::size_t> policy_;
-  std::vector<Kept> kept_;    // by segment
-  std::vector<Bytes> below_;  // likewise
+  const std::vector<Kept>& kept_;    // by segment
+  const std::vector<Bytes>& below_;  // likewise
   bool keeps_units_, prefetches_, finishes_late_;
   bool whole_ = false;
 };
@@ -197,12 +200,32 @@ LeastMemory::Parts LeastMemory::parts_of(const Graph& graph, const Job& job, Ope
           .saved = open.has(OpenChoice::micro_batch) ? nullptr : &stages_->saved_of(graph, job)};
 }
 
+const LeastMemory::HeldActivations& LeastMemory::held_by(const Parts& parts, const Graph& graph, const Job& job,
+                                                         OpenChoices open) const {
+  HeldActivations::Key key{.is_open = open.has(OpenChoice::checkpointing)};
+  if (!key.is_open) {
+    key.checkpointing = job.checkpointing.index();
+    if (const auto* nth = std::get_if<EveryNth>(&job.checkpointing)) key.every = nth->n;
+    key.policy = policy_of(job);
+  }
+  if (const Offload offload = offload_of(job); offload.activations) key.leave_every = offload.every;
+  std::deque<HeldActivations>& known = held_[parts.saved];
+  const auto found = std::ranges::find(known, key, &HeldActivations::key);
+  if (found != known.end()) return *found;
+  const std::vector<bool>& has_backward = parts.units->has_backward;
+  HeldActivations& made = known.emplace_back();
+  made.key = key;
+  made.kept = kept_by(graph, job, has_backward, key.is_open);
+  made.below = held_below(*parts.saved, made.kept, segments_that_leave(job, graph, has_backward), policy_of(job));
+  return made;
+}
+
 Bytes LeastMemory::requested(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const {
   if (parts.units == nullptr) return {};
   const Units& units = *parts.units;
   const Bytes ropes = job.sequence * units.rope;
   if (open.has(OpenChoice::micro_batch)) return ropes + units.resident + while_updated(units, job);
-  Moments moments(units, *parts.saved, graph, job, open);
+  Moments moments(units, *parts.saved, held_by(parts, graph, job, open), job, open);
   const bool is_choice = job.accumulation > 1 && units.shards > 1;
   if (is_choice && open.has(OpenChoice::accumulate)) {
     return ropes + std::min(moments.most(false), moments.most(true));

@@ -3,12 +3,15 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "estimator/least/leaving_activations.h"
 #include "estimator/least/open_choices.h"
 #include "estimator/least/saved_activations.h"
 #include "estimator/least/shared_stages.h"
@@ -61,6 +64,22 @@ class LeastMemory {
   };
   Parts parts_of(const Graph& graph, const Job& job, OpenChoices open = {});
 
+  /// What segments keep between their passes. Jobs that differ in neither activations nor checkpointing share it.
+  struct HeldActivations {
+    /// All that it depends on: how blocks are checkpointed, with which policy, or whether that is open; and of how many
+    /// blocks the activations of one leave the card (0: of none).
+    struct Key {
+      bool is_open = false;
+      std::size_t checkpointing = 0;
+      std::int64_t every = 0, leave_every = 0;
+      std::optional<std::size_t> policy = {};
+      bool operator==(const Key&) const = default;
+    };
+    Key key;
+    std::vector<Kept> kept;    // by segment
+    std::vector<Bytes> below;  // of the segments before each one; of all at the end
+  };
+
   /// At most RankEstimate::peak_requested of the resolved job; 0 for other runtimes than vramfit. `graph` is the job's
   /// and outlives this object. What is open holds for every choice: the job's own is not looked at, nor with an open
   /// loss the number of chunks in the graph. Throws NotModelled where an op has no rule.
@@ -87,12 +106,14 @@ class LeastMemory {
 
  private:
   const Units& units_of(const Graph& graph, const Job& job);
+  const HeldActivations& held_by(const Parts& parts, const Graph& graph, const Job& job, OpenChoices open) const;
   Units make_units(const Graph& graph, const Job& job);  // estimator/least/least_memory_units.cpp
 
   const Cluster& cluster_;
   std::shared_ptr<SharedStages> stages_;
   // By all that they depend on, as text; the graph by its address.
   std::map<std::string, Units> units_;
+  mutable std::map<const std::vector<SavedActivations>*, std::deque<HeldActivations>> held_;
 };
 
 }  // namespace vramfit

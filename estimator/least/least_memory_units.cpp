@@ -1,8 +1,8 @@
 // What a rank holds of its units, added up from their layout without a schedule.
 #include <algorithm>
 #include <array>
-#include <set>
 #include <utility>
+#include <vector>
 
 #include "base/index.h"
 #include "estimator/least/least_memory.h"
@@ -42,6 +42,7 @@ class UnitSums {
         offload_(offload_of(job)),
         trainable_(trainable_parameters(graph, job)),
         r_(result) {
+    r_.has_backward = segments_with_backward(graph, trainable_);
     r_.shards = layout_.shards;
     r_.segments.resize(graph.segments.size());
     r_.top = r_.bottom = graph.segments.size();
@@ -102,20 +103,24 @@ class UnitSums {
   }
   bool is_block(std::size_t s) const { return graph_.segments[s].role == SegmentRole::block && r_.has_backward[s]; }
 
-  /// Parameters that a segment has gradients of.
-  std::set<int> trained_by(const Segment& segment) const {
-    std::set<int> parameters;
+  /// Parameters that a segment has gradients of, each once, in ascending order.
+  std::vector<int> trained_by(const Segment& segment) const {
+    std::vector<int> parameters;
+    parameters.reserve(2 * segment.ops.size());
     for (const Op& op : segment.ops) {
       for (const ParameterUse& use : op.parameters) {
-        if (trainable_[at(use.parameter)]) parameters.insert(use.parameter);
+        if (trainable_[at(use.parameter)]) parameters.push_back(use.parameter);
       }
     }
+    std::ranges::sort(parameters);
+    const auto repeated = std::ranges::unique(parameters);
+    parameters.erase(repeated.begin(), repeated.end());
     return parameters;
   }
 
   /// From the last segment to the first, as backward passes go.
   void add_gradients() {
-    std::vector<std::set<int>> trained(graph_.segments.size());
+    std::vector<std::vector<int>> trained(graph_.segments.size());
     std::vector<std::size_t> completes_at(layout_.units.size());  // by unit: its last segment in backward
     for (std::size_t s = graph_.segments.size(); s-- > 0;) {
       trained[s] = trained_by(graph_.segments[s]);
@@ -202,7 +207,6 @@ class UnitSums {
 
 LeastMemory::Units LeastMemory::make_units(const Graph& graph, const Job& job) {
   Units units;
-  units.has_backward = segments_with_backward(graph, job);
   UnitSums(graph, stages_->layout_of(graph, job), job, units).add(job);
   if (!cluster_.is_cpu()) units.resident += cublas_workspace(cluster_.card.device);
   units.rope = rope_bytes(graph, job);

@@ -7,7 +7,7 @@
 namespace vramfit {
 
 const UnitLayout& SharedStages::layout_of(const Graph& graph, const Job& job) {
-  std::string key = units_key(graph, job);
+  std::string key = layout_key(graph, job);
   const auto known = layouts_.find(key);
   return known != layouts_.end() ? known->second
                                  : layouts_.emplace(std::move(key), lay_out_units(graph, job)).first->second;
@@ -17,7 +17,8 @@ const SharedTapes& SharedStages::tapes_of(const Graph& graph, const Job& job) {
   std::string key = ops_key(graph, job);
   const auto known = tapes_.find(key);
   if (known != tapes_.end()) return known->second;
-  return tapes_.emplace(std::move(key), make_shared_tapes(tape_inputs(graph, job, device_))).first->second;
+  KnownTapes& of_blocks = known_tapes_[blocks_key(job)];
+  return tapes_.emplace(std::move(key), make_shared_tapes(tape_inputs(graph, job, device_), of_blocks)).first->second;
 }
 
 const std::vector<SavedActivations>& SharedStages::saved_of(const Graph& graph, const Job& job) {

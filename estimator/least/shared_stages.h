@@ -27,7 +27,8 @@ class SharedStages {
 
  private:
   Device device_;
-  std::map<std::string, UnitLayout> layouts_;  // by units_key
+  std::map<std::string, UnitLayout> layouts_;      // by layout_key
+  std::map<std::string, KnownTapes> known_tapes_;  // by blocks_key
   // By ops_key:
   std::map<std::string, SharedTapes> tapes_;
   std::map<std::string, std::vector<SavedActivations>> saved_;

@@ -22,14 +22,17 @@ namespace vramfit {
 
 namespace {
 
-constexpr std::size_t kMostTried = 12;  // candidates of which every subset is tried
-using Values = std::bitset<256>;
+constexpr std::size_t kMostTried = 12;                     // candidates of which every subset is tried
+constexpr std::size_t kMostValues = 256, kFewValues = 64;  // few: a word
 
-/// A block's ops as sets of values.
+/// A block's ops as sets of up to N values.
+template <std::size_t N>
 class Block {
  public:
+  using Values = std::bitset<N>;
+
   explicit Block(const BlockOps& ops) : ops_(ops.segment.ops), output_(at(ops.segment.output)) {
-    if (ops.segment.values.size() > Values{}.size()) throw std::logic_error(ops.segment.name + ": too many values");
+    if (ops.segment.values.size() > N) throw std::logic_error(ops.segment.name + ": too many values");
     for (std::size_t v = 0; v < ops.saved.size(); ++v) {
       saved_[v] = ops.saved[v];
       const Value& value = ops.segment.values[v];
@@ -80,9 +83,12 @@ class Block {
     Bytes bytes;                                            // kept
     bool operator<(const Cost& other) const { return std::pair(work, bytes) < std::pair(other.work, other.bytes); }
   };
-  Cost cost(const Values& wanted) const {
+  /// With infinite work where more than `most` bytes are kept.
+  Cost cost(const Values& wanted, Bytes most) const {
     const auto [kept, runs] = made_with(wanted);
-    Cost cost{.work = 0, .bytes = bytes(kept)};
+    Cost cost{.bytes = bytes(kept)};
+    if (cost.bytes > most) return cost;
+    cost.work = 0;
     for (std::size_t i = 0; i < work_.size(); ++i) cost.work += runs[i] ? work_[i] : 0;
     return cost;
   }
@@ -136,9 +142,10 @@ class Block {
   std::vector<double> work_;                        // per op, of its forward
 };
 
-Values chosen_by(const Block& block, const SelectiveCheckpointing& policy) {
+template <std::size_t N>
+std::bitset<N> chosen_by(const Block<N>& block, const SelectiveCheckpointing& policy) {
   const std::vector<KeptOps> usual{{.kind = "attention"}, {.kind = "linear", .every = 2}};
-  Values chosen;
+  std::bitset<N> chosen;
   for (const KeptOps& wanted : policy.kept.empty() ? usual : policy.kept) {
     std::int64_t seen = 0;
     for (std::size_t i = 0; i < block.ops(); ++i) {
@@ -149,9 +156,12 @@ Values chosen_by(const Block& block, const SelectiveCheckpointing& policy) {
 }
 
 /// Of all policies that are budgets, the best that each can pay for.
+template <std::size_t N>
 class Budgets {
  public:
-  Budgets(const Block& block, const std::vector<KeptPolicy>& policies) : block_(block), chosen_(policies.size()) {
+  using Values = std::bitset<N>;
+
+  Budgets(const Block<N>& block, const std::vector<KeptPolicy>& policies) : block_(block), chosen_(policies.size()) {
     for (std::size_t i = 0; i < block.ops(); ++i) {
       if (block.may_keep(i)) candidates_.push_back(i);
     }
@@ -173,17 +183,19 @@ class Budgets {
   struct Budget {
     std::size_t policy = 0;
     Bytes most;
-    Block::Cost cost = {};  // of what was chosen so far
+    typename Block<N>::Cost cost = {};  // of what was chosen so far
   };
 
   void try_subsets() {
     if (budgets_.empty()) return;
+    const Bytes most = std::ranges::max_element(budgets_, {}, &Budget::most)->most;
     for (std::uint32_t subset = 0; subset < (1U << candidates_.size()); ++subset) {
       Values wanted;
       for (std::uint32_t rest = subset; rest != 0; rest &= rest - 1) {
         wanted |= block_.results(candidates_[static_cast<std::size_t>(std::countr_zero(rest))]);
       }
-      const Block::Cost cost = block_.cost(wanted);
+      const auto cost = block_.cost(wanted, most);
+      if (cost.bytes > most) continue;
       for (Budget& budget : budgets_) {
         if (cost.bytes > budget.most || !(cost < budget.cost)) continue;
         budget.cost = cost;
@@ -195,29 +207,42 @@ class Budgets {
   Values one_by_one(Bytes most) const {
     Values chosen;
     std::vector<std::size_t> left = candidates_;
-    Block::Cost now = block_.cost(chosen);
+    auto now = block_.cost(chosen, Bytes{std::numeric_limits<std::int64_t>::max()});
     while (true) {
       auto next = left.end();
       double most_saved = 0;  // work for each byte
       for (auto op = left.begin(); op != left.end(); ++op) {
-        const Block::Cost cost = block_.cost(chosen | block_.results(*op));
+        const auto cost = block_.cost(chosen | block_.results(*op), most);
+        if (cost.bytes > most) continue;
         const auto more = static_cast<double>(std::max<std::int64_t>(1, cost.bytes.n - now.bytes.n));
-        if (cost.bytes > most || (now.work - cost.work) / more <= most_saved) continue;
+        if ((now.work - cost.work) / more <= most_saved) continue;
         most_saved = (now.work - cost.work) / more;
         next = op;
       }
       if (next == left.end()) return chosen;
       chosen |= block_.results(*next);
       left.erase(next);
-      now = block_.cost(chosen);
+      now = block_.cost(chosen, most);
     }
   }
 
-  const Block& block_;
+  const Block<N>& block_;
   std::vector<Values> chosen_;  // by policy
   std::vector<std::size_t> candidates_;
   std::vector<Budget> budgets_;
 };
+
+/// Of each policy.
+template <std::size_t N>
+std::vector<Recomputation> recompute_but(const Block<N>& block, const std::vector<KeptPolicy>& policies) {
+  const Budgets<N> budgets(block, policies);
+  std::vector<Recomputation> made;
+  for (std::size_t p = 0; p < policies.size(); ++p) {
+    const auto* selective = std::get_if<SelectiveCheckpointing>(&policies[p]);
+    made.push_back(block.recomputation(selective != nullptr ? chosen_by(block, *selective) : budgets.chosen(p)));
+  }
+  return made;
+}
 
 /// is_selective() holds.
 KeptPolicy policy_of(const Checkpointing& checkpointing) {
@@ -270,17 +295,12 @@ std::size_t policy_number(const Checkpointing& checkpointing) {
   return static_cast<std::size_t>(std::ranges::find(policies, policy_of(checkpointing)) - policies.begin());
 }
 
-Recomputation recompute_all(const BlockOps& block) { return Block(block).recomputation({}); }
+Recomputation recompute_all(const BlockOps& block) { return Block<kMostValues>(block).recomputation({}); }
 
-std::vector<Recomputation> recompute_but(const BlockOps& ops, const std::vector<KeptPolicy>& policies) {
-  const Block block(ops);
-  const Budgets budgets(block, policies);
-  std::vector<Recomputation> made;
-  for (std::size_t p = 0; p < policies.size(); ++p) {
-    const auto* selective = std::get_if<SelectiveCheckpointing>(&policies[p]);
-    made.push_back(block.recomputation(selective != nullptr ? chosen_by(block, *selective) : budgets.chosen(p)));
-  }
-  return made;
+std::vector<Recomputation> recompute_but(const BlockOps& block, const std::vector<KeptPolicy>& policies) {
+  const bool are_few = block.segment.values.size() <= kFewValues;
+  return are_few ? recompute_but(Block<kFewValues>(block), policies)
+                 : recompute_but(Block<kMostValues>(block), policies);
 }
 
 }  // namespace vramfit

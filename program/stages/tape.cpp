@@ -278,21 +278,9 @@ std::vector<TapeAction> make_backward(const Analysis& a) {
   return actions;
 }
 
-/// What a segment's tape needs to know about the segment before it.
-struct Incoming {
-  bool wants_gradient = false;  // of the segment's input
-  bool is_shared = false;       // the segment before keeps its output for its own backward
-  bool operator==(const Incoming&) const = default;
-};
+using Made = KnownTapes::Made;
 
-/// A tape, and what it means for the next segment's.
-struct Made {
-  const Segment* segment;
-  Incoming incoming, outgoing;
-  std::shared_ptr<const SegmentTape> tape;
-};
-
-Made make_tape(const TapeInputs& inputs, const Segment& segment, const Incoming& incoming) {
+Made make_tape(const TapeInputs& inputs, const Segment& segment, const IncomingTape& incoming) {
   Analysis a = analyse(inputs, segment, incoming.wants_gradient);
   a.input_is_shared = incoming.is_shared;
   SegmentTape tape;
@@ -311,7 +299,7 @@ Made make_tape(const TapeInputs& inputs, const Segment& segment, const Incoming&
     tape.backward = make_backward(a);
   }
   tape.output_is_saved = a.saved(segment.output);
-  const Incoming outgoing{a.wants_gradient[at(segment.output)], tape.output_is_saved};
+  const IncomingTape outgoing{a.wants_gradient[at(segment.output)], tape.output_is_saved};
   tape.rules = std::move(a.rules);
   tape.needs = std::move(a.needs);
   return {&segment, incoming, outgoing, std::make_shared<const SegmentTape>(std::move(tape))};
@@ -330,6 +318,12 @@ bool are_alike(const TapeInputs& in, const Segment& a, const Segment& b) {
   };
   return a.role == b.role && a.input == b.input && a.output == b.output && a.labels == b.labels &&
          a.values == b.values && std::ranges::equal(a.ops, b.ops, same_op);
+}
+
+/// Whether the graph's parameters are those of what is known.
+bool are_of_known(const TapeInputs& in, const KnownTapes& known) {
+  return in.trainable == known.trainable &&
+         std::ranges::equal(in.graph.parameters, known.shapes, {}, &Parameter::shape);
 }
 
 }  // namespace
@@ -361,22 +355,27 @@ const CheckpointedTape& checkpointed_tape(const SegmentTape& tape, const Job& jo
 }
 
 SharedTapes make_shared_tapes(const TapeInputs& inputs) {
+  KnownTapes none;
+  return make_shared_tapes(inputs, none);
+}
+
+SharedTapes make_shared_tapes(const TapeInputs& inputs, KnownTapes& known) {
+  if (!are_of_known(inputs, known)) {
+    known = {.shapes = {}, .trainable = inputs.trainable, .made = {}};
+    for (const Parameter& parameter : inputs.graph.parameters) known.shapes.push_back(parameter.shape);
+  }
   SharedTapes tapes;
-  std::vector<Made> made;
-  Incoming incoming;
+  IncomingTape incoming;
   for (const Segment& segment : inputs.graph.segments) {
     const bool is_last = &segment == &inputs.graph.segments.back();
-    const auto known = std::ranges::find_if(made, [&](const Made& m) {
+    const auto like = std::ranges::find_if(known.made, [&](const Made& m) {
       return !is_last && m.incoming == incoming && are_alike(inputs, *m.segment, segment);
     });
-    if (known == made.end()) {
-      made.push_back(make_tape(inputs, segment, incoming));
-      tapes.push_back(made.back().tape);
-      incoming = made.back().outgoing;
-    } else {
-      tapes.push_back(known->tape);
-      incoming = known->outgoing;
-    }
+    const bool is_new = like == known.made.end();
+    const Made made = is_new ? make_tape(inputs, segment, incoming) : *like;
+    tapes.push_back(made.tape);
+    incoming = made.outgoing;
+    if (is_new && !is_last) known.made.push_back(made);
   }
   return tapes;
 }

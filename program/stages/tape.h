@@ -79,6 +79,30 @@ std::vector<SegmentTape> make_tapes(const TapeInputs& inputs);
 using SharedTapes = std::vector<std::shared_ptr<const SegmentTape>>;
 SharedTapes make_shared_tapes(const TapeInputs& inputs);
 
+/// What a segment's tape needs to know about the segment before it.
+struct IncomingTape {
+  bool wants_gradient = false;  // of the segment's input
+  bool is_shared = false;       // the segment before keeps its output for its own backward
+  bool operator==(const IncomingTape&) const = default;
+};
+
+/// Tapes that were made for one model, of graphs that differ in their loss alone, and otherwise for equal inputs. The
+/// graphs outlive it.
+struct KnownTapes {
+  /// Of a segment; what the next one's needs to know.
+  struct Made {
+    const Segment* segment = nullptr;
+    IncomingTape incoming, outgoing;
+    std::shared_ptr<const SegmentTape> tape;
+  };
+  std::vector<std::vector<std::int64_t>> shapes;  // of all parameters
+  std::vector<bool> trainable;                    // likewise
+  std::vector<Made> made;
+};
+/// Likewise, of segments that have the same structure as one before them, or as a known one, to which new ones are
+/// added. Where parameters aren't those of what is known, that begins anew.
+SharedTapes make_shared_tapes(const TapeInputs& inputs, KnownTapes& known);
+
 /// Whether a value and its gradient count as logits_and_loss: everything in a loss segment, the head's "logits...".
 bool in_loss_region(const Segment& segment, int value);
 

@@ -240,7 +240,10 @@ std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job) {
 }
 
 std::vector<bool> segments_with_backward(const Graph& graph, const Job& job) {
-  const std::vector<bool> trainable = trainable_parameters(graph, job);
+  return segments_with_backward(graph, trainable_parameters(graph, job));
+}
+
+std::vector<bool> segments_with_backward(const Graph& graph, const std::vector<bool>& trainable) {
   std::vector<bool> has_backward;
   bool any = false;
   for (const Segment& segment : graph.segments) {

@@ -31,5 +31,7 @@ std::vector<HeldParameter> held_parameters(const Graph& graph, const Job& job);
 
 /// Segments that backward runs through: those from the lowest with a trainable parameter on.
 std::vector<bool> segments_with_backward(const Graph& graph, const Job& job);
+/// Likewise where it is known which parameters are trained.
+std::vector<bool> segments_with_backward(const Graph& graph, const std::vector<bool>& trainable);
 
 }  // namespace vramfit

@@ -153,6 +153,70 @@ std::vector<int> largest_first(const std::vector<UnitParameter>& parameters) {
   return order;
 }
 
+void lay_out(Unit& unit, const Job& job, std::int64_t shards) {
+  assign_offsets(unit, optimizer_named(job.optimizer).block, shards);
+  unit.reduce_order = largest_first(unit.parameters);
+  unit.sends_fp8_gradients = job.sends_fp8_gradients && unit.fp8_gradients > 0;
+  const bool is_in_compute_dtype =
+      unit.storages.size() == 1 && unit.storages.front().dtype == unit.compute && unit.scales == 0;
+  unit.gathered_is_shard = shards == 1 && is_in_compute_dtype && !offload_of(job).parameters && unit.codes_bytes == 0;
+}
+
+/// Most layers of a model are laid out as one before them. A unit of the whole model is the only one of its kind.
+class LaidOutUnits {
+ public:
+  static constexpr std::size_t kMostParameters = 256;
+
+  LaidOutUnits(const Job& job, std::int64_t shards) : job_(job), shards_(shards) {}
+
+  /// A unit that has all of its parameters, in the order of their first use. Stays where it is.
+  void lay_out(Unit& unit) {
+    if (unit.parameters.size() > kMostParameters) return vramfit::lay_out(unit, job_, shards_);
+    const auto like = std::ranges::find_if(known_, [&](const Known& each) { return is_like(each, unit); });
+    if (like == known_.end()) {
+      Known made{.before = unit.parameters, .after = &unit};
+      vramfit::lay_out(unit, job_, shards_);
+      for (const UnitParameter& p : unit.parameters) made.places.push_back(place_in(made.before, p.parameter));
+      for (const int parameter : unit.reduce_order) made.reduced.push_back(place_in(made.before, parameter));
+      known_.push_back(std::move(made));
+      return;
+    }
+    const std::vector<UnitParameter> before = std::move(unit.parameters);
+    std::string name = std::move(unit.name);
+    unit = *like->after;
+    unit.name = std::move(name);
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      unit.parameters[i].parameter = before[like->places[i]].parameter;
+      unit.reduce_order[i] = before[like->reduced[i]].parameter;
+    }
+  }
+
+ private:
+  struct Known {
+    std::vector<UnitParameter> before;      // it was laid out
+    const Unit* after = nullptr;            // that was done
+    std::vector<std::size_t> places = {};   // of parameters after that: where they were before
+    std::vector<std::size_t> reduced = {};  // of Unit::reduce_order: likewise
+  };
+
+  static std::size_t place_in(const std::vector<UnitParameter>& parameters, int parameter) {
+    return static_cast<std::size_t>(std::ranges::find(parameters, parameter, &UnitParameter::parameter) -
+                                    parameters.begin());
+  }
+
+  /// Whether they have the same parameters but for their numbers in the graph.
+  static bool is_like(const Known& known, const Unit& unit) {
+    return std::ranges::equal(known.before, unit.parameters, [](const UnitParameter& p, UnitParameter q) {
+      q.parameter = p.parameter;
+      return p == q;
+    });
+  }
+
+  const Job& job_;
+  std::int64_t shards_;
+  std::vector<Known> known_;
+};
+
 void add_unique(std::vector<int>& list, int item) {
   if (std::ranges::find(list, item) == list.end()) list.push_back(item);
 }
@@ -194,7 +258,6 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   layout.slot_of_parameter.assign(graph.parameters.size(), -1);
   const std::vector<HeldParameter> held = held_parameters(graph, job);
   const std::vector<std::string> names = unit_names(graph, job);
-  const std::int64_t block = optimizer_named(job.optimizer).block;
   UnitNames units;
   for (const Segment& segment : graph.segments) {
     std::vector<int> touched;
@@ -215,14 +278,9 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
     }
     layout.units_of_segment.push_back(std::move(touched));
   }
+  LaidOutUnits known(job, layout.shards);
   for (Unit& unit : layout.units) {
-    assign_offsets(unit, block, layout.shards);
-    unit.reduce_order = largest_first(unit.parameters);
-    unit.sends_fp8_gradients = job.sends_fp8_gradients && unit.fp8_gradients > 0;
-    const bool is_in_compute_dtype =
-        unit.storages.size() == 1 && unit.storages.front().dtype == unit.compute && unit.scales == 0;
-    unit.gathered_is_shard =
-        layout.shards == 1 && is_in_compute_dtype && !offload_of(job).parameters && unit.codes_bytes == 0;
+    known.lay_out(unit);
     for (std::size_t slot = 0; slot < unit.parameters.size(); ++slot) {
       layout.slot_of_parameter[static_cast<std::size_t>(unit.parameters[slot].parameter)] = static_cast<int>(slot);
     }

@@ -36,6 +36,7 @@ struct UnitParameter {
   std::int64_t kept_offset = 0;      // elements of compute dtype from the kept slice's start, 512-byte aligned
   std::int64_t codes_offset = 0;     // with trained_as: bytes from the start of the card's codes, 512-byte aligned
   std::int64_t codes_bytes = 0;      // codes and scales there
+  bool operator==(const UnitParameter&) const = default;
 };
 
 /// Rows of the parameter that rank `shard` of those that it is split over holds, without padding.
@@ -52,6 +53,7 @@ struct UnitStorage {
   std::int64_t first = 0;           // shard_offset of what it begins with: what trained parameters before it take
   std::int64_t elements = 0;        // of `dtype`
   std::int64_t whole_elements = 0;  // of the compute dtype, which a gather makes of them
+  bool operator==(const UnitStorage&) const = default;
 };
 
 /// How gathers find a parameter: null for as it is stored, else as codes.
