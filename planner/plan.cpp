@@ -82,7 +82,7 @@ class Search {
     queue_.emplace(evaluator_, request_, bases_, BestBy::speed, plan_.search);
     while (const std::optional<Option> option = queue_->next(kNoLimit)) {
       if (is_rejected(request_, option->job)) continue;
-      const Attempt attempt = evaluator_.attempt(*option, request_.cluster.card.memory + Bytes{1});
+      const Attempt attempt = evaluator_.attempt_to_be_fastest(*option);
       smallest_.note(attempt, option->job);
       if (attempt.fits) {
         plan_.chosen = evaluator_.candidate(*option);

@@ -168,9 +168,11 @@ bool BestFirst::may_wait(Node& node) {
   return true;
 }
 
-/// Its time and what its program requests, instead of bounds.
-void BestFirst::look_at(Node& node) {
-  const Option timed = evaluator_.timed(node.job);
+/// Its time and what its program requests, instead of bounds. By need its time is wanted whatever it needs.
+void BestFirst::look_at(Node& node, Bytes most_total) {
+  const bool is_bounded = by_ == BestBy::speed && node.job.runtime == Runtime::vramfit;
+  const Option timed = is_bounded ? evaluator_.timed_if_wanted(node.job, node.parts, node.least, most_total)
+                                  : evaluator_.timed(node.job);
   node.time = timed.time;
   node.requested = timed.requested;
   node.reserved = timed.reserved;
@@ -246,9 +248,11 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
       continue;
     }
     leave_few_fragments(node);
-    look_at(node);
+    look_at(node, most_total);
     if (is_ruled_out(node)) {
       ++counts_.ruled_out;
+    } else if (node.least > most_total) {
+      continue;
     } else if (by_ == BestBy::speed) {
       push(std::move(node));
     } else if (node.least <= most_total) {

@@ -78,7 +78,7 @@ class BestFirst {
   bool may_wait(Node& node);
   bool may_wait_by_need(Node& node);
   void leave_few_fragments(Node& node) const;
-  void look_at(Node& node);
+  void look_at(Node& node, Bytes most_total);
   Option option_of(Node node) const;
   /// With fine rows left out.
   Place coarse_place(const Node& node) const;

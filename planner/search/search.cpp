@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "estimator/allocator/requests.h"
 #include "estimator/host_memory.h"
 #include "estimator/time/seconds.h"
 #include "job/allocator/allocator_settings.h"
@@ -155,29 +156,60 @@ bool Evaluator::reserves_too_much(const Option& option, Bytes below) {
   return option.reserved && *option.reserved + outside(option.job) >= below;
 }
 
-Option Evaluator::timed(const Job& job) {
+bool Evaluator::reserves_in_first_step(const program::Program& of, const Job& job, Bytes below) {
+  const Bytes outside = this->outside(job);
+  if (job.runtime != Runtime::vramfit || request_.cluster.is_cpu() || below == kNoLimit || below <= outside)
+    return false;
+  if (is_arena(job.allocator) || !has_requests(of) || std::ranges::any_of(of.sections, program::is_save)) return false;
+  return first_steps_.reserve(requests_of(of, 1), job.allocator, below - outside);
+}
+
+void Evaluator::add_requests(Option& option, const Graph& graph) {
+  const Job& job = option.job;
+  require_rules(job, request_.cluster);
+  if (job.runtime != Runtime::vramfit) {
+    const Walked& whole = walked(job);
+    option.time = whole.time;
+    option.requested = whole.requested;
+    option.reserved = whole.reserved;
+    option.program = whole.program;
+  } else {
+    const SharedProgram program = lowered(graph, job);
+    option.least_total = folded_peaks(*program, Bytes{1}).requested + least_.outside(graph, job);
+    option.program = program;
+  }
+}
+
+void Evaluator::add_time(Option& option, const Graph& graph) {
   ++timings_;
-  Option option{.job = job, .time = {}, .needs = {}, .least_total = {}, .program = {}};
-  const Graph& graph = graph_of(job);
-  const Cluster& cluster = request_.cluster;
-  try {
-    require_rules(job, cluster);
-    if (job.runtime != Runtime::vramfit) {
-      const Walked& whole = walked(job);
-      option.time = whole.time;
-      option.requested = whole.requested;
-      option.reserved = whole.reserved;
-      option.program = whole.program;
-    } else {
-      const SharedProgram program = lowered(graph, job);
-      option.time = seconds_of(*program, cluster, efficiency_, least_.outside(graph, job));
-      option.least_total = folded_peaks(*program, Bytes{1}).requested + least_.outside(graph, job);
-      option.program = program;
-    }
-  } catch (const NotModelled&) {
-    return option;
+  const Job& job = option.job;
+  if (job.runtime == Runtime::vramfit) {
+    option.time = seconds_of(*option.program.lock(), request_.cluster, efficiency_, least_.outside(graph, job));
   }
   if (option.time.step_seconds > 0) option.tokens_per_second = tokens_of(job) / option.time.step_seconds;
+}
+
+Option Evaluator::timed(const Job& job) {
+  Option option{.job = job, .time = {}, .needs = {}, .least_total = {}, .program = {}};
+  const Graph& graph = graph_of(job);
+  try {
+    add_requests(option, graph);
+    add_time(option, graph);
+  } catch (const NotModelled&) {  // has no time
+  }
+  return option;
+}
+
+Option Evaluator::timed_if_wanted(const Job& job, const BoundParts& parts, Bytes least, Bytes most) {
+  Option option{.job = job, .time = {}, .needs = {}, .least_total = {}, .program = {}};
+  const Graph& graph = graph_of(job);
+  try {
+    add_requests(option, graph);
+    const Bytes needed = std::max(least, option.least_total);
+    if (needed > most || is_ruled_out(parts, job, {}, needed)) return option;
+    add_time(option, graph);
+  } catch (const NotModelled&) {  // has no time
+  }
   return option;
 }
 
@@ -204,8 +236,10 @@ Attempt Evaluator::attempt(const Option& option, Bytes below) {
     const Graph& graph = graph_of(job);
     if (!reserves_too_much(option, below)) {
       const SharedProgram program = program_of(graph, option);
-      attempt.rank =
-          estimate_program_below(*program, graph, job, request_.cluster, {{.run = {.clip = request_.clip}}, below});
+      if (!reserves_in_first_step(*program, job, below)) {
+        attempt.rank =
+            estimate_program_below(*program, graph, job, request_.cluster, {{.run = {.clip = request_.clip}}, below});
+      }
       if (attempt.rank) add_host_loading(*attempt.rank, request_.spec, graph, job, *program);
     }
     attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster) == Verdict::fits;

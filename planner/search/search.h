@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "estimator/allocator/first_step.h"
 #include "estimator/least/least_memory.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/time/least_seconds.h"
@@ -111,6 +112,9 @@ class Evaluator {
   /// The job with its time and the most that its program requests at once; one that isn't modelled has no time, which
   /// puts it behind all others.
   Option timed(const Job& job);
+  /// Likewise, without its time if it needs more than `most` or can't have the verdict `fits`: then it is nobody's
+  /// plan. `parts`: the job's. Of the engine's jobs alone; others are walked through once for all they need.
+  Option timed_if_wanted(const Job& job, const BoundParts& parts, Bytes least, Bytes most);
   /// Counted and replayed as for the estimate, but not at the card's capacity: how far retries help is for the reader
   /// of an estimate.
   const Trial& trial_of(const Job& job);
@@ -119,6 +123,11 @@ class Evaluator {
   /// Likewise for one who asks whether it fits and nothing else: given up at the first total that can't have that
   /// verdict.
   Attempt attempt_to_fit(const Option& option) { return attempt(option, least_misfit(option.job)); }
+  /// Likewise for one who would look for the smallest need if nothing fitted. For jobs that are bounded that is a
+  /// search of its own; of others, totals up to the card's memory are told.
+  Attempt attempt_to_be_fastest(const Option& option) {
+    return option.job.runtime == Runtime::vramfit ? attempt_to_fit(option) : attempt(option, capacity() + Bytes{1});
+  }
   const Estimate& estimate_of(const Job& job);
   Candidate candidate(const Option& option);
   /// Likewise, with what its attempt found in place of an estimate.
@@ -150,8 +159,13 @@ class Evaluator {
   const Walked& walked(const Job& job);
   /// A total from which on the job can't have the verdict `fits`.
   Bytes least_misfit(const Job& job);
+  /// Whether the allocator certainly reserves `below` or more in load and the first step. Of the engine's jobs alone.
+  bool reserves_in_first_step(const program::Program& program, const Job& job, Bytes below);
   /// Whether it reserves `below` or more, however its blocks are placed.
   bool reserves_too_much(const Option& option, Bytes below);
+  /// What its program requests, which is kept.
+  void add_requests(Option& option, const Graph& graph);
+  void add_time(Option& option, const Graph& graph);
   SharedProgram program_of(const Graph& graph, const Option& option);
   SharedProgram lowered(const Graph& graph, const Job& job);
   /// Of a job that differs in its allocator at most, if it is still kept.
@@ -164,6 +178,7 @@ class Evaluator {
   LeastMemory least_;
   LeastSeconds least_seconds_;
   LeastWalked least_walked_;
+  FirstSteps first_steps_;
   std::deque<KeptProgram> programs_;  // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
   std::map<std::string, Walked> walked_;  // by the job's flags
