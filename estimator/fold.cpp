@@ -1,120 +1,46 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/process/in_parallel.h"
+#include "estimator/allocator/compact_ledger.h"
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/allocator/ledger_replay.h"
+#include "estimator/allocator/unlimited_replay.h"
 #include "estimator/estimate.h"
+#include "estimator/peak_sums.h"
 #include "estimator/rank_estimate.h"
+#include "estimator/run_player.h"
 
 namespace vramfit {
 
 namespace {
 
-/// The running sums of a ledger, and their peaks. Without a replay every block is as large as its request.
-class Folder final : public RunningSums {
- public:
-  explicit Folder(LedgerReplay* replay) : replay_(replay) {}
+/// An event, through the replay and into the sums. False: the card is full.
+bool add_to(PeakSums& sums, LedgerReplay& replay, const Event& event) {
+  sums.begin(event);
+  sums.requested_with(event);
+  if (!replay.add(event)) return false;
+  sums.end(event, {replay.stats().allocated.current, replay.stats().reserved.current});
+  return true;
+}
 
-  /// False: the card is full.
-  bool add(const Event& event) {
-    enter_phase(event);
-    live_.categories[static_cast<std::size_t>(event.category)].n += event.bytes;
-    requested_ = checked_add(requested_, event.bytes);
-    if (replay_ != nullptr) {
-      if (!replay_->add(event)) return false;
-      allocated_ = replay_->stats().allocated.current;
-      reserved_ = replay_->stats().reserved.current;
-    } else {
-      allocated_ = reserved_ = requested_;
-    }
-    if (event.bytes > 0) record();
-    return true;
-  }
-
-  void keep(std::size_t part) override {
-    kept_.resize(std::max(kept_.size(), part + 1));
-    kept_[part] = {requested_, live_};
-  }
-
-  void go_back(std::size_t part) override {
-    requested_ = kept_[part].requested;
-    live_ = kept_[part].live;
-    allocated_ = replay_->stats().allocated.current;
-    reserved_ = replay_->stats().reserved.current;
-    current_ = nullptr;
-  }
-
-  RankEstimate finish() {
-    result_.breakdown.fragmentation = result_.peak_reserved - result_.peak_allocated;
-    result_.least_reserved = result_.peak_reserved;
-    return std::move(result_);
-  }
-
- private:
-  /// A phase's peak starts at what is live when it is entered.
-  void enter_phase(const Event& event) {
-    const bool steady = event.step >= 2;
-    if (current_ != nullptr && current_->phase == event.phase && current_->steady == steady) return;
-    const auto known = std::ranges::find_if(
-        result_.phases, [&](const PhasePeak& p) { return p.phase == event.phase && p.steady == steady; });
-    if (known == result_.phases.end()) {
-      result_.phases.push_back(
-          {.phase = event.phase, .steady = steady, .requested = {}, .allocated = {}, .reserved = {}});
-      current_ = &result_.phases.back();
-    } else {
-      current_ = &*known;
-    }
-    raise(current_->entered.requested, requested_);
-    raise(current_->entered.allocated, allocated_);
-    raise(current_->entered.reserved, reserved_);
-    record_phase();
-  }
-
-  static void raise(Bytes& peak, std::int64_t now) { peak.n = std::max(peak.n, now); }
-
-  void record_phase() {
-    raise(current_->requested, requested_);
-    raise(current_->allocated, allocated_);
-    raise(current_->reserved, reserved_);
-  }
-
-  void record() {
-    record_phase();
-    raise(result_.peak_requested, requested_);
-    raise(result_.peak_reserved, reserved_);
-    if (allocated_ <= result_.peak_allocated.n) return;
-    result_.peak_allocated.n = allocated_;
-    result_.breakdown = live_;
-    result_.breakdown.rounding.n = allocated_ - requested_;
-  }
-
-  struct Sums {
-    std::int64_t requested = 0;
-    Breakdown live;
-  };
-
-  LedgerReplay* replay_;
-  std::int64_t requested_ = 0, allocated_ = 0, reserved_ = 0;
-  Breakdown live_;
-  RankEstimate result_;
-  PhasePeak* current_ = nullptr;
-  std::vector<Sums> kept_;  // by part
-};
-
-RankEstimate fold_over(const Ledger& ledger, LedgerReplay* replay) {
-  Folder folder(replay);
+/// Without a replay every block is as large as its request.
+RankEstimate sums_of(const Ledger& ledger) {
+  PeakSums sums;
   for (const Event& event : ledger.events) {
-    if (!folder.add(event)) break;
+    sums.begin(event);
+    const std::int64_t requested = sums.requested_with(event);
+    sums.end(event, {requested, requested});
   }
-  return folder.finish();
+  return sums.finish();
 }
 
 /// Of a job that not even a card without a limit holds: its requests alone.
 std::optional<RankEstimate> sum_below(const Ledger& ledger, Bytes below) {
-  RankEstimate rank = fold_over(ledger, nullptr);
+  RankEstimate rank = sums_of(ledger);
   if (rank.peak_reserved >= below) return std::nullopt;
   return rank;
 }
@@ -161,20 +87,24 @@ RankEstimate totals_of(const AllocatorStats& stats) {
   return rank;
 }
 
-/// Without a limit, what is reserved never becomes less.
-Order play(LedgerPlayer& player, LedgerReplay& replay, Folder* folder, Bytes below) {
-  const auto in_detail = [&](const Event& event) { return folder->add(event); };
+Order order_of(const Playback& played, const AllocatorStats& stats, bool mattered, PeakSums* sums, Bytes below) {
+  if (stats.reserved.peak >= below.n) return {.rank = std::nullopt, .is_over = true};
+  if (played.out_of_memory) return {};
+  Order order{.rank = sums != nullptr ? sums->finish() : totals_of(stats)};
+  order.rank->reserved_grows = played.grows;
+  order.mattered = mattered;
+  order.stats = stats;
+  return order;
+}
+
+/// Through a ledger's events.
+Order play(LedgerPlayer<LedgerReplay>& player, LedgerReplay& replay, PeakSums* sums, Bytes below) {
+  const auto in_detail = [&](const Event& event) { return add_to(*sums, replay, event); };
   const auto in_short = [&](const Event& event) {
     return replay.add(event) && replay.stats().reserved.current < below.n;
   };
-  const Playback played = folder != nullptr ? player.play(in_detail) : player.play(in_short);
-  if (replay.stats().reserved.peak >= below.n) return {.rank = std::nullopt, .is_over = true};
-  if (played.out_of_memory) return {};
-  Order order{.rank = folder != nullptr ? folder->finish() : totals_of(replay.stats())};
-  order.rank->reserved_grows = played.grows;
-  order.mattered = replay.placement_mattered();
-  order.stats = replay.stats();
-  return order;
+  const Playback played = sums != nullptr ? player.play(in_detail) : player.play(in_short);
+  return order_of(played, replay.stats(), replay.placement_mattered(), sums, below);
 }
 
 /// From this many on, orders are played beside each other: five milliseconds or more.
@@ -190,6 +120,7 @@ class Band {
         below_(below),
         detail_(detail) {
     settings_.memory_fraction = 1;  // a limit, which the replay on the card as it is looks at
+    compact_ = compacted(ledger, parts_, settings_);
     placements_ = placements_of(settings_, ledger.events.size());
     orders_.resize(placements_.size());
   }
@@ -235,12 +166,19 @@ class Band {
 
   Order play_order(std::size_t number) const {
     CardMemory card(placements_[number]);
-    LedgerReplay replay(settings_, card);
-    Folder folder(&replay);
-    Folder* const sums = detail_ == Detail::all ? &folder : nullptr;
+    PeakSums all;
+    PeakSums* const sums = detail_ == Detail::all ? &all : nullptr;
     PlayedOrders alone;
-    LedgerPlayer player(ledger_, parts_, replay, alone, sums);
-    Order order = play(player, replay, sums, below_);
+    Order order;
+    if (compact_) {
+      UnlimitedReplay replay(*compact_, settings_, card, below_);
+      const Playback played = RunPlayer(ledger_, *compact_, replay, sums).play(parts_, alone);
+      order = order_of(played, replay.stats(), replay.placement_mattered(), sums, below_);
+    } else {
+      LedgerReplay replay(settings_, card);
+      LedgerPlayer player(ledger_, parts_, replay, alone, sums);
+      order = play(player, replay, sums, below_);
+    }
     order.events = alone.events;
     return order;
   }
@@ -248,6 +186,7 @@ class Band {
   const Ledger& ledger_;
   const std::vector<RepeatedPart> parts_;
   AllocatorSettings settings_;
+  std::optional<CompactLedger> compact_;
   std::vector<Placement> placements_;
   Bytes below_;
   Detail detail_;
@@ -262,11 +201,15 @@ std::optional<RankEstimate> band_below(const Ledger& ledger, const Job& job, Byt
 
 RankEstimate fold_on(const Ledger& ledger, const AllocatorSettings& settings, Driver& card) {
   LedgerReplay replay(settings, card);
-  return fold_over(ledger, &replay);
+  PeakSums sums;
+  for (const Event& event : ledger.events) {
+    if (!add_to(sums, replay, event)) break;
+  }
+  return sums.finish();
 }
 
 RankEstimate fold(const Ledger& ledger, const Job& job, const Device& device) {
-  if (device.kind != DeviceKind::cuda) return fold_over(ledger, nullptr);
+  if (device.kind != DeviceKind::cuda) return sums_of(ledger);
   return *band_below(ledger, job, kNoLimit, Detail::all);
 }
 

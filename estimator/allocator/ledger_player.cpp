@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 
+#include "estimator/allocator/unlimited_replay.h"
+
 namespace vramfit {
 
 namespace {
@@ -22,7 +24,8 @@ Balance balance_of(const Ledger& ledger, const Repeat& part) {
   std::vector<const Event*> alive;
   for (std::size_t i = part.begin; i < part.end; ++i) {
     const Event& event = ledger.events[i];
-    if (event.bytes >= 0) {
+    if (event.bytes == 0) continue;  // an emptied cache has no id
+    if (event.bytes > 0) {
       if (first < 0) first = event.id;
       alive.push_back(&event);
     } else if (first >= 0 && event.id >= first) {
@@ -96,10 +99,11 @@ std::vector<RepeatedPart> repeated_parts(const Ledger& ledger) {
 }
 
 /// The states before each pass of a part, and what had happened until then.
-struct LedgerPlayer::Passes {
+template <typename Replay>
+struct LedgerPlayer<Replay>::Passes {
   std::vector<ReplayState> states;
   std::vector<std::int64_t> retries, reserved;  // reserved: the peak
-  std::optional<LedgerReplay> latest;           // before the latest pass, where there was one before it
+  std::optional<Replay> latest;                 // before the latest pass, where there was one before it
   std::int64_t latest_skipped = 0;              // skipped_retries_ then
   /// What the latest pass had come to.
   struct Stop {
@@ -112,20 +116,23 @@ struct LedgerPlayer::Passes {
   bool only_small = false;  // in large pools all passes are as the latest
 };
 
-Playback LedgerPlayer::play_lists(const Sink& add) {
+template <typename Replay>
+Playback LedgerPlayer<Replay>::play_lists(const Sink& add) {
   result_ = {};
   result_.out_of_memory = !add_events(0, ledger_.events.size(), 0, add);
   if (result_.steps == 0) result_.retries = retries();
   return result_;
 }
 
-bool LedgerPlayer::add_plainly(std::size_t begin, std::size_t end, const Sink& add) {
+template <typename Replay>
+bool LedgerPlayer<Replay>::add_plainly(std::size_t begin, std::size_t end, const Sink& add) {
   played_ += end - begin;
   orders_.events += end - begin;
   return add(std::span(ledger_.events).subspan(begin, end - begin));
 }
 
-bool LedgerPlayer::add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add) {
+template <typename Replay>
+bool LedgerPlayer<Replay>::add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add) {
   for (; part < parts_.size() && parts_[part].events.begin < end; part = parts_[part].next) {
     if (!add_plainly(begin, parts_[part].events.begin, add) || !repeat(part, add)) return false;
     begin = parts_[part].events.end;
@@ -133,11 +140,13 @@ bool LedgerPlayer::add_events(std::size_t begin, std::size_t end, std::size_t pa
   return add_plainly(begin, end, add);
 }
 
-void LedgerPlayer::carry(const RepeatedPart& part) {
+template <typename Replay>
+void LedgerPlayer<Replay>::carry(const RepeatedPart& part) {
   for (const auto& [found, made] : part.carried) replay_.swap(found, made);
 }
 
-bool LedgerPlayer::run_again(std::size_t part, std::int64_t times, const Sink& add) {
+template <typename Replay>
+bool LedgerPlayer<Replay>::run_again(std::size_t part, std::int64_t times, const Sink& add) {
   for (std::int64_t pass = 0; pass < times; ++pass) {
     carry(parts_[part]);
     if (!add_events(parts_[part].events.begin, parts_[part].events.end, part + 1, add)) return false;
@@ -145,14 +154,16 @@ bool LedgerPlayer::run_again(std::size_t part, std::int64_t times, const Sink& a
   return true;
 }
 
-std::int64_t LedgerPlayer::most_passes(std::size_t part) const {
+template <typename Replay>
+std::int64_t LedgerPlayer<Replay>::most_passes(std::size_t part) const {
   if (orders_.given_up[part] && orders_.events >= kMostPlayed) return kFewestPasses;
   const bool is_any_given_up = std::ranges::find(orders_.given_up, true) != orders_.given_up.end();
   return is_any_given_up || played_ >= kMostPlayed ? kFewPasses : kMostPasses;
 }
 
 /// Whether reserved memory grows is seen where a part is given up first: after that, it may be played twice only.
-void LedgerPlayer::give_up(std::size_t part, const Passes& before) {
+template <typename Replay>
+void LedgerPlayer<Replay>::give_up(std::size_t part, const Passes& before) {
   result_.settled = false;
   if (orders_.given_up[part] && orders_.events >= kMostPlayed) return;
   orders_.given_up[part] = true;
@@ -160,14 +171,15 @@ void LedgerPlayer::give_up(std::size_t part, const Passes& before) {
 }
 
 /// Whether the rest of this pass is that of the pass before: then the replay is as it was when this one began.
-bool LedgerPlayer::goes_on_alike(std::size_t stop, Passes& passes) {
-  Passes::Stop now{std::nullopt, replay_.stats(), skipped_retries_};
+template <typename Replay>
+bool LedgerPlayer<Replay>::goes_on_alike(std::size_t stop, Passes& passes) {
+  typename Passes::Stop now{std::nullopt, replay_.stats(), skipped_retries_};
   if (stop == passes.stops.size()) {
     now.state = replay_.state();
     passes.stops.push_back(now);
     return false;
   }
-  const Passes::Stop then = std::exchange(passes.stops[stop], now);
+  const typename Passes::Stop then = std::exchange(passes.stops[stop], now);
   if (!is_as_much(now.stats, then.stats, passes.only_small)) return false;
   now.state = replay_.state();
   if (passes.only_small && then.state) now.state->large = then.state->large;  // as it would be
@@ -186,8 +198,9 @@ bool LedgerPlayer::goes_on_alike(std::size_t stop, Passes& passes) {
 /// one, and of large pools nothing more need be played. In a step that has repeats inside, those would be played for
 /// longer or less long; and what follows the step would find large blocks where the step found them. A large block that
 /// a step frees and makes anew would count all the time, beside small ones that live where it doesn't.
-bool LedgerPlayer::large_pools_settled(std::size_t index, const ReplayState& state, const Passes& passes,
-                                       const AllocatorStats& begin) const {
+template <typename Replay>
+bool LedgerPlayer<Replay>::large_pools_settled(std::size_t index, const ReplayState& state, const Passes& passes,
+                                               const AllocatorStats& begin) const {
   const RepeatedPart& part = parts_[index];
   const bool carries_large =
       std::ranges::any_of(part.carried, [&](const auto& pair) { return replay_.is_large(pair.first); });
@@ -197,7 +210,8 @@ bool LedgerPlayer::large_pools_settled(std::size_t index, const ReplayState& sta
          replay_.stats().device_frees == begin.device_frees;
 }
 
-bool LedgerPlayer::add_pass(std::size_t index, Passes& passes, const Sink& add) {
+template <typename Replay>
+bool LedgerPlayer<Replay>::add_pass(std::size_t index, Passes& passes, const Sink& add) {
   const RepeatedPart& part = parts_[index];
   std::size_t begin = part.events.begin, inner = index + 1;
   for (std::size_t stop = 0; stop < part.stops.size(); ++stop) {
@@ -212,7 +226,8 @@ bool LedgerPlayer::add_pass(std::size_t index, Passes& passes, const Sink& add) 
   return add_events(begin, part.events.end, inner, add);
 }
 
-bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
+template <typename Replay>
+bool LedgerPlayer<Replay>::repeat(std::size_t index, const Sink& add) {
   const RepeatedPart& part = parts_[index];
   const bool is_step = part.events.times == kForever;
   Passes before;
@@ -263,14 +278,16 @@ bool LedgerPlayer::repeat(std::size_t index, const Sink& add) {
 }
 
 /// The passes from `first` on come again for ever: the first of them, too, is then a later step.
-void LedgerPlayer::note_cycle(const std::vector<std::int64_t>& retries_before, std::size_t first) {
+template <typename Replay>
+void LedgerPlayer<Replay>::note_cycle(const std::vector<std::int64_t>& retries_before, std::size_t first) {
   for (std::size_t pass = first; pass < retries_before.size(); ++pass) {
     const std::int64_t after = pass + 1 < retries_before.size() ? retries_before[pass + 1] : retries();
     result_.later_retries = std::max(result_.later_retries, after - retries_before[pass]);
   }
 }
 
-void LedgerPlayer::note_step(std::int64_t pass, std::int64_t retries_in_pass) {
+template <typename Replay>
+void LedgerPlayer<Replay>::note_step(std::int64_t pass, std::int64_t retries_in_pass) {
   result_.steps = pass;
   if (pass == 1) {
     result_.retries = retries();
@@ -278,5 +295,8 @@ void LedgerPlayer::note_step(std::int64_t pass, std::int64_t retries_in_pass) {
     result_.later_retries = std::max(result_.later_retries, retries_in_pass);
   }
 }
+
+template class LedgerPlayer<LedgerReplay>;
+template class LedgerPlayer<UnlimitedReplay>;
 
 }  // namespace vramfit

@@ -110,10 +110,12 @@ class RunningSums {
   virtual void go_back(std::size_t part) = 0;
 };
 
+/// `Replay`: LedgerReplay or UnlimitedReplay.
+template <typename Replay>
 class LedgerPlayer {
  public:
   /// All outlive the player. `orders`: updated as this one is played. `sums`: of the events that are added.
-  LedgerPlayer(const Ledger& ledger, const std::vector<RepeatedPart>& parts, LedgerReplay& replay, PlayedOrders& orders,
+  LedgerPlayer(const Ledger& ledger, const std::vector<RepeatedPart>& parts, Replay& replay, PlayedOrders& orders,
                RunningSums* sums = nullptr)
       : ledger_(ledger), parts_(parts), replay_(replay), orders_(orders), sums_(sums) {
     orders_.given_up.resize(parts.size(), false);
@@ -124,12 +126,13 @@ class LedgerPlayer {
   Playback play(const Add& add) {
     return play_lists([&](std::span<const Event> events) { return std::ranges::all_of(events, add); });
   }
+  /// Events that follow each other: some of the ledger's, up to where a repeat begins or ends or has a stop, or none of
+  /// its own (RepeatedPart::left). A call for each of them would cost more than some of them do.
+  using Sink = std::function<bool(std::span<const Event>)>;
+  Playback play_lists(const Sink& add);
 
  private:
-  /// Events that follow each other: a call for each of them would cost more than some of them do.
-  using Sink = std::function<bool(std::span<const Event>)>;
   struct Passes;
-  Playback play_lists(const Sink& add);
   bool add_events(std::size_t begin, std::size_t end, std::size_t part, const Sink& add);
   bool add_plainly(std::size_t begin, std::size_t end, const Sink& add);
   bool repeat(std::size_t part, const Sink& add);
@@ -147,7 +150,7 @@ class LedgerPlayer {
 
   const Ledger& ledger_;
   const std::vector<RepeatedPart>& parts_;
-  LedgerReplay& replay_;
+  Replay& replay_;
   PlayedOrders& orders_;
   RunningSums* sums_;
   Playback result_;

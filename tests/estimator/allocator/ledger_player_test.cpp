@@ -212,6 +212,21 @@ TEST_CASE("a step that leaves the allocator as it found it is also a later step,
   CHECK(outcome.played.later_retries == 2);
 }
 
+TEST_CASE("a step that empties the cache leaves nothing behind for that") {
+  LedgerWriter writer;
+  writer.begin_repeat(kForever);
+  const std::int64_t first = writer.allocate(kMiB, Category::activations, writer.label("x"));
+  writer.empty_cache();
+  const std::int64_t second = writer.allocate(kMiB, Category::activations, writer.label("y"));
+  writer.free(first);
+  writer.free(second);
+  writer.end_repeat();
+  const RepeatedPart part = repeated_parts(writer.take()).front();
+  CHECK(part.left.empty());
+  CHECK(part.carried.empty());
+  CHECK(part.empties_cache);
+}
+
 TEST_CASE("when memory does not settle under one address order, the other orders get fewer passes") {
   LedgerWriter writer;
   writer.begin_repeat(kForever);
