@@ -57,20 +57,23 @@ class Sizes {
 
 class Compactor {
  public:
-  Compactor(const Ledger& ledger, const AllocatorSettings& settings) : ledger_(ledger), settings_(settings) {}
+  Compactor(const Ledger& ledger, const AllocatorSettings& settings)
+      : ledger_(ledger),
+        settings_(settings),
+        rounds_to_divisions_(std::ranges::any_of(settings.roundup_divisions, [](std::int64_t d) { return d > 1; })) {}
 
   /// False: there is something that it has no form for.
   bool read_requests() {
-    compact_.requests.reserve(ledger_.events.size());
-    for (const Event& event : ledger_.events) {
-      if (!add(event)) return false;
+    compact_.requests.resize(ledger_.events.size());
+    for (std::size_t i = 0; i < ledger_.events.size(); ++i) {
+      if (!read(ledger_.events[i], compact_.requests[i])) return false;
     }
     for (std::size_t pool = 0; pool < sizes_.size(); ++pool) {
       compact_.pools[pool].sizes = sizes_[pool].sorted();
       ranks_[pool] = sizes_[pool].ranks();
     }
     for (CompactLedger::Request& request : compact_.requests) {
-      if (!request.is_free && !request.empties_cache) request.size = ranks_[request.pool][request.size];
+      if (request.what == CompactLedger::Request::What::malloc) request.size = ranks_[request.pool][request.size];
     }
     compact_.words.reserve(ids_);
     for (std::uint64_t id = 0; id < ids_; ++id) compact_.words.push_back(mix_bits((id + 1) * kOdd));
@@ -93,21 +96,22 @@ class Compactor {
   CompactLedger take() { return std::move(compact_); }
 
  private:
-  bool add(const Event& event) {
+  bool read(const Event& event, CompactLedger::Request& request) {
     if (event.bytes == 0) {
-      compact_.requests.push_back({.empties_cache = true});
+      request.what = CompactLedger::Request::What::empty_cache;
       return true;
     }
     const std::int64_t bytes = std::abs(event.bytes);
     if (bytes / kMinBlock >= kTooLarge || event.id < 0 || event.id >= kTooLarge) return false;
     ids_ = std::max(ids_, static_cast<std::size_t>(event.id) + 1);
-    const std::int64_t rounded = rounded_request(settings_, bytes);
+    const std::int64_t rounded = rounds_to_divisions_ ? rounded_request(settings_, bytes) : rounded_to_blocks(bytes);
     if (rounded % kMinBlock != 0) return false;
-    CompactLedger::Request& request = compact_.requests.emplace_back();
     request.id = static_cast<std::uint32_t>(event.id);
     request.pool = CompactLedger::pool_of(event.stream, rounded <= kMostSmallBytes);
-    request.is_free = event.bytes < 0;
-    if (request.is_free) return true;
+    if (event.bytes < 0) {
+      request.what = CompactLedger::Request::What::free;
+      return true;
+    }
     Sizes& sizes = sizes_[request.pool];
     request.size = static_cast<std::uint8_t>(sizes.number_of(static_cast<std::uint32_t>(rounded / kMinBlock)));
     return sizes.count() <= kMostSizes;
@@ -127,7 +131,25 @@ class Compactor {
       run.allocates = true;
     } while (run.end < end && first.bytes != 0 && goes_on(first, ledger_.events[run.end]));
     compact_.runs.push_back(run);
+    find_pairs(run);
     return run.end;
+  }
+
+  void find_pairs(const CompactLedger::Run& run) {
+    using Request = CompactLedger::Request;
+    std::array<Request*, std::size_t{2} * kStreams> latest{};  // mallocs, by pool
+    for (std::size_t i = run.begin; i < run.end; ++i) {
+      Request& request = compact_.requests[i];
+      Request*& before = latest[request.pool];
+      if (request.what == Request::What::malloc) {
+        before = &request;
+        continue;
+      }
+      if (before == nullptr || before->id != request.id) continue;
+      before->what = Request::What::pair;
+      request.what = Request::What::end_of_pair;
+      before = nullptr;
+    }
   }
 
   static bool goes_on(const Event& first, const Event& event) {
@@ -136,6 +158,7 @@ class Compactor {
 
   const Ledger& ledger_;
   const AllocatorSettings& settings_;
+  bool rounds_to_divisions_;  // some sizes, of the intervals between powers of two
   std::array<Sizes, std::size_t{2} * kStreams> sizes_;
   std::array<std::vector<std::uint8_t>, std::size_t{2} * kStreams> ranks_;
   std::size_t ids_ = 0;

@@ -18,11 +18,13 @@ namespace vramfit {
 struct CompactLedger {
   /// What a replay is asked for by the event at the same position.
   struct Request {
+    /// pair, end_of_pair: a malloc, and the free of what it gave, without another malloc of the pool in between. Where
+    /// a free block fits, the pool is afterwards as it would be without both: free neighbours are joined in any order.
+    enum class What : std::uint8_t { malloc, free, pair, end_of_pair, empty_cache };
     std::uint32_t id = 0;
-    std::uint8_t pool = 0;       // in `pools`
-    std::uint8_t size = 0;       // of a malloc: from 1, the rank of its size among those of the pool
-    bool is_free = false;        // otherwise a malloc
-    bool empties_cache = false;  // and nothing else
+    std::uint8_t pool = 0;  // in `pools`
+    std::uint8_t size = 0;  // of a malloc: from 1, the rank of its size among those of the pool
+    What what = What::malloc;
   };
   /// Events of one phase, one after the other: no repeat begins, ends or has a stop inside, and what empties the cache
   /// is alone.

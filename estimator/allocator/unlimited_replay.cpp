@@ -16,8 +16,7 @@ constexpr std::size_t kFew = 8;
 
 }  // namespace
 
-FreeBuckets::FreeBuckets(const std::vector<std::uint32_t>& sizes)
-    : sizes_(sizes), filled_(sizes.size() / kBits + 1), keys_(sizes.size() + 1) {
+FreeBuckets::FreeBuckets(const std::vector<std::uint32_t>& sizes) : sizes_(sizes), keys_(sizes.size() + 1) {
   for (std::size_t width = 0; width < first_.size(); ++width) {
     const auto is_less_wide = [&](std::uint32_t size) {
       return static_cast<std::size_t>(std::bit_width(size)) < width;
@@ -42,14 +41,7 @@ inline std::size_t FreeBuckets::place_of(const Keys& keys, Key key) {
   return left;
 }
 
-inline void FreeBuckets::insert(std::uint8_t bucket, Key key) {
-  if (bucket == 0) return;
-  Keys& keys = keys_[bucket];
-  if (keys.empty()) {
-    mark(bucket);
-    keys.push_back(key);
-    return;
-  }
+void FreeBuckets::insert_among(Keys& keys, Key key) {
   keys.insert(keys.begin() + static_cast<std::ptrdiff_t>(place_of(keys, key)), key);
 }
 
@@ -92,7 +84,6 @@ inline std::uint32_t UnlimitedReplay::add_block(const Block& block) {
 inline void UnlimitedReplay::insert(FreeBuckets& free, std::uint32_t number) {
   Block& block = blocks_[number];
   block.is_free = true;
-  block.bucket = free.bucket_of(block.size);
   free.insert(block.bucket, key_of(number));
 }
 
@@ -110,14 +101,14 @@ inline void UnlimitedReplay::move(FreeBuckets& free, std::uint32_t number, std::
 }
 
 inline void UnlimitedReplay::hand_out(std::uint32_t id, std::uint32_t number) {
-  const Block& block = blocks_[number];
+  Block& block = blocks_[number];
   owned_[id] = number;
+  block.owner = id;
   allocated_ += block.size;
-  traces_of(block) += trace_of(block, id);
 }
 
 /// The rest of a block keeps its number.
-inline bool UnlimitedReplay::allocate(const Request& request) {
+[[gnu::always_inline]] inline bool UnlimitedReplay::allocate(const Request& request) {
   FreeBuckets& free = pools_[request.pool];
   const std::uint32_t size = free.size(request.size);
   const std::uint8_t bucket = free.filled_from(request.size);
@@ -132,8 +123,12 @@ inline bool UnlimitedReplay::allocate(const Request& request) {
     hand_out(request.id, number);
     return true;
   }
-  const Block made{
-      .address = block.address, .size = size, .previous = block.previous, .next = number, .pool = request.pool};
+  const Block made{.address = block.address,
+                   .size = size,
+                   .previous = block.previous,
+                   .next = number,
+                   .pool = request.pool,
+                   .bucket = request.size};
   block.address += size;
   block.size = left;
   const std::uint8_t bucket_now = free.bucket_of(left);
@@ -167,13 +162,18 @@ bool UnlimitedReplay::allocate_segment(const Request& request, std::uint32_t siz
   note_segment(block, true);
   const std::uint32_t left = segment_size - size;
   const bool splits = left > (is_small ? 0 : kMostSmall);
+  FreeBuckets& free = pools_[request.pool];
   if (splits) block.size = size;
+  block.bucket = free.bucket_of(block.size);
   const std::uint32_t number = add_block(block);
   if (splits) {
-    const std::uint32_t rest =
-        add_block({.address = block.address + size, .size = left, .previous = number, .pool = request.pool});
+    const std::uint32_t rest = add_block({.address = block.address + size,
+                                          .size = left,
+                                          .previous = number,
+                                          .pool = request.pool,
+                                          .bucket = free.bucket_of(left)});
     blocks_[number].next = rest;
-    insert(pools_[request.pool], rest);
+    insert(free, rest);
   }
   hand_out(request.id, number);
   return stats_.reserved.current < below_bytes_;
@@ -188,18 +188,16 @@ void UnlimitedReplay::note_tie(const FreeBuckets& free, std::uint8_t bucket) {
   });
 }
 
-inline void UnlimitedReplay::release(std::uint32_t id) {
+[[gnu::always_inline]] inline void UnlimitedReplay::release(std::uint32_t id) {
   const std::uint32_t number = owned_[id];
   if (number == kNone) return;
   owned_[id] = kNone;
-  const Block& block = blocks_[number];
-  allocated_ -= block.size;
-  traces_of(block) -= trace_of(block, id);
+  allocated_ -= blocks_[number].size;
   join_pool(number);
 }
 
 /// A block joins its free neighbours: the one before it, or else the one behind it, becomes all of them.
-inline void UnlimitedReplay::join_pool(std::uint32_t number) {
+[[gnu::always_inline]] inline void UnlimitedReplay::join_pool(std::uint32_t number) {
   Block& block = blocks_[number];
   FreeBuckets& free = pools_[block.pool];
   const std::uint32_t previous = block.previous, next = block.next;
@@ -235,6 +233,24 @@ inline void UnlimitedReplay::join_pool(std::uint32_t number) {
   unused_.push_back(number);
 }
 
+/// What the block would have: it is split, and joined again.
+bool UnlimitedReplay::begin_pair(const Request& request) {
+  FreeBuckets& free = pools_[request.pool];
+  const std::uint8_t bucket = free.filled_from(request.size);
+  if (bucket == 0 || owned_[request.id] != kNone) return allocate(request);
+  if (!placement_mattered_) note_tie(free, bucket);
+  const std::uint32_t size = free.size(request.size), found = FreeBuckets::size_of(free.first(bucket));
+  const std::uint32_t most_left = CompactLedger::is_small(request.pool) ? 0 : kMostSmall;
+  in_pair_[request.pool] = found - size <= most_left ? found : size;
+  allocated_ += in_pair_[request.pool];
+  return true;
+}
+
+void UnlimitedReplay::end_pair(const Request& request) {
+  if (owned_[request.id] != kNone) return release(request.id);
+  allocated_ -= in_pair_[request.pool];
+}
+
 /// All segments that are free as a whole go back.
 void UnlimitedReplay::empty_cache() {
   for (std::uint32_t number = 0; number < blocks_.size(); ++number) {
@@ -258,11 +274,15 @@ bool UnlimitedReplay::play(std::size_t begin, std::size_t end, Most& most) {
   const Request* const first = ledger_->requests.data();
   for (const Request* request = first + begin; request != first + end; ++request) {
     if (is_only_small && !CompactLedger::is_small(request->pool)) continue;
-    if (request->is_free) {
+    if (request->what == Request::What::free) {
       release(request->id);
       continue;
     }
-    if (!allocate(*request)) return false;
+    if (request->what == Request::What::end_of_pair) {
+      end_pair(*request);
+      continue;
+    }
+    if (request->what == Request::What::malloc ? !allocate(*request) : !begin_pair(*request)) return false;
     if (allocated_ > highest) {
       highest = allocated_;
       at = request;
@@ -277,7 +297,7 @@ bool UnlimitedReplay::play(std::size_t begin, std::size_t end, Most& most) {
 
 UnlimitedReplay::Most UnlimitedReplay::play(const CompactLedger::Run& run) {
   Most most;
-  if (ledger_->requests[run.begin].empties_cache) {
+  if (ledger_->requests[run.begin].what == Request::What::empty_cache) {
     empty_cache();
     most.is_played = true;
     return most;
@@ -306,15 +326,10 @@ AllocatorStats UnlimitedReplay::stats() const {
 void UnlimitedReplay::swap(std::int64_t found, std::int64_t made) {
   const auto a = static_cast<std::size_t>(found), b = static_cast<std::size_t>(made);
   if (only_small_ && owned_[a] != kNone) return;
-  if (owned_[a] != kNone) {
-    const Block& block = blocks_[owned_[a]];
-    traces_of(block) += trace_of(block, b) - trace_of(block, a);
-  }
-  if (owned_[b] != kNone) {
-    const Block& block = blocks_[owned_[b]];
-    traces_of(block) += trace_of(block, a) - trace_of(block, b);
-  }
   std::swap(owned_[a], owned_[b]);
+  for (const std::size_t id : {a, b}) {
+    if (owned_[id] != kNone) blocks_[owned_[id]].owner = static_cast<std::uint32_t>(id);
+  }
 }
 
 void UnlimitedReplay::note_segment(const Block& block, bool is_new) {
@@ -325,8 +340,16 @@ void UnlimitedReplay::note_segment(const Block& block, bool is_new) {
   (CompactLedger::is_small(block.pool) ? segments_.small : segments_.large) += is_new ? own : 0 - own;
 }
 
+/// Segments with the places and owners of all allocated blocks: free neighbours are always joined.
 ReplayState UnlimitedReplay::state() const {
-  return {.large = traces_.large + segments_.large + driver_->state(), .small = traces_.small + segments_.small};
+  constexpr std::uint64_t kOfSize = 0xC2B2AE3D27D4EB4F;
+  ReplayState state{.large = segments_.large + driver_->state(), .small = segments_.small};
+  for (const Block& block : blocks_) {
+    if (block.size == 0 || block.is_free) continue;
+    (CompactLedger::is_small(block.pool) ? state.small : state.large) +=
+        (block.address + block.size * kOfSize) * ledger_->words[block.owner];
+  }
+  return state;
 }
 
 void UnlimitedReplay::repeat_up_to(const UnlimitedReplay& end, const AllocatorStats& then) {

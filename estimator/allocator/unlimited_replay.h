@@ -41,7 +41,7 @@ class FreeBuckets {
     std::size_t word = bucket / kBits;
     std::uint64_t bits = filled_[word] & (~std::uint64_t{0} << bucket % kBits);
     while (bits == 0) {
-      if (++word == filled_.size()) return 0;
+      if (++word == kWords) return 0;
       bits = filled_[word];
     }
     return static_cast<std::uint8_t>(word * kBits + static_cast<std::size_t>(std::countr_zero(bits)));
@@ -68,21 +68,28 @@ class FreeBuckets {
   void shrink_first(std::uint8_t bucket, Key key) { keys_[bucket].back() = key; }
   /// One that was there has become larger, and stays in its bucket.
   void grow(std::uint8_t bucket, Key before, Key key);
-  void insert(std::uint8_t bucket, Key key);
+  void insert(std::uint8_t bucket, Key key) {
+    if (bucket == 0) return;
+    Keys& keys = keys_[bucket];
+    if (!keys.empty()) return insert_among(keys, key);
+    mark(bucket);
+    keys.push_back(key);
+  }
   void erase(std::uint8_t bucket, Key key);
 
  private:
   using Keys = std::vector<Key>;  // from the last to the first
   static constexpr unsigned kSizeShift = 96, kAddressShift = 32;
-  static constexpr std::size_t kBits = 64;  // of a word
+  static constexpr std::size_t kBits = 64, kWords = 4;  // bits of a word, and words for all buckets
 
   static std::size_t place_of(const Keys& keys, Key key);
+  static void insert_among(Keys& keys, Key key);
   void mark(std::uint8_t bucket) { filled_[bucket / kBits] ^= std::uint64_t{1} << bucket % kBits; }
 
-  std::vector<std::uint32_t> sizes_;      // ascending; then one that is larger than all blocks
-  std::array<std::uint8_t, 33> first_{};  // by the width of a size in bits: how many sizes are less wide
-  std::vector<std::uint64_t> filled_;     // a bit for each bucket
-  std::vector<Keys> keys_;                // by bucket
+  std::vector<std::uint32_t> sizes_;            // ascending; then one that is larger than all blocks
+  std::array<std::uint8_t, 33> first_{};        // by the width of a size in bits: how many sizes are less wide
+  std::array<std::uint64_t, kWords> filled_{};  // a bit for each bucket
+  std::vector<Keys> keys_;                      // by bucket
 };
 
 /// Plays a compact ledger. The ledger and the driver, which has no limit, outlive it.
@@ -121,8 +128,9 @@ class UnlimitedReplay {
     std::uint64_t address = 0;
     std::uint32_t size = 0;                        // 0: an unused number
     std::uint32_t previous = kNone, next = kNone;  // neighbours in the segment
-    std::uint8_t pool = 0, bucket = 0;             // bucket: of a free one
+    std::uint8_t pool = 0, bucket = 0;             // bucket: where it is, or would be if it were free
     bool is_free = false;
+    std::uint32_t owner = 0;  // the id of an allocated one
   };
   using Request = CompactLedger::Request;
 
@@ -132,19 +140,14 @@ class UnlimitedReplay {
   bool allocate_segment(const Request& request, std::uint32_t size);
   void hand_out(std::uint32_t id, std::uint32_t block);
   void release(std::uint32_t id);
+  bool begin_pair(const Request& request);
+  void end_pair(const Request& request);
   void join_pool(std::uint32_t block);
   void note_tie(const FreeBuckets& free, std::uint8_t bucket);
   void insert(FreeBuckets& free, std::uint32_t number);
   void move(FreeBuckets& free, std::uint32_t number, std::uint8_t bucket_before, FreeBuckets::Key before);
   void empty_cache();
   std::uint32_t add_block(const Block& block);
-  std::uint64_t trace_of(const Block& block, std::uint64_t id) const {
-    constexpr std::uint64_t kOfSize = 0xC2B2AE3D27D4EB4F;
-    return (block.address + block.size * kOfSize) * ledger_->words[id];
-  }
-  std::uint64_t& traces_of(const Block& block) {
-    return CompactLedger::is_small(block.pool) ? traces_.small : traces_.large;
-  }
   void note_segment(const Block& block, bool is_new);
   FreeBuckets::Key key_of(std::uint32_t number) const {
     return FreeBuckets::key_of(blocks_[number].size, blocks_[number].address, number);
@@ -157,10 +160,11 @@ class UnlimitedReplay {
   std::vector<FreeBuckets> pools_;  // by pool
   std::vector<Block> blocks_;
   std::vector<std::uint32_t> unused_;
-  std::vector<std::uint32_t> owned_;  // blocks, by id
-  std::int64_t allocated_ = 0;        // in units of kMinBlock
-  AllocatorStats stats_;              // but what is allocated now, and active
-  ReplayState traces_, segments_;     // sums over allocated blocks, and over segments
+  std::vector<std::uint32_t> owned_;                                // blocks, by id
+  std::int64_t allocated_ = 0;                                      // in units of kMinBlock
+  std::array<std::uint32_t, std::size_t{2} * kStreams> in_pair_{};  // likewise, by pool: of a pair that has begun
+  AllocatorStats stats_;                                            // but what is allocated now, and active
+  ReplayState segments_;                                            // sums over segments, of fingerprints
   bool only_small_ = false, placement_mattered_ = false;
 };
 

@@ -19,6 +19,7 @@
 #include "model_specs/loss_layout.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
+#include "program/readers/expand.h"
 #include "program/readers/peaks.h"
 #include "program/stages/adapters.h"
 #include "program/stages/optimizer_in_backward.h"
@@ -159,11 +160,31 @@ std::vector<Change> changes_of(const Estimate& e, const ModelSpec& spec, bool ha
 /// How many steps show the peak: runtime vramfit makes states at load, PyTorch's optimizers in the first step.
 int steps_to_peak(const Job& job) { return job.runtime == Runtime::vramfit ? 1 : 2; }
 
+/// Whether the program has as much requested at once.
+bool requests(const program::Program& program, Bytes as_much) {
+  const bool is_plain = program.blocks.empty() &&
+                        std::ranges::all_of(program.sections, [](const auto& section) { return section.times == 1; });
+  if (!is_plain) return folded_peaks(program, Bytes{1}).requested >= as_much;
+  std::int64_t requested = 0;  // section by section, as folded_peaks() adds them up
+  bool is_as_much = false;
+  const auto add = [&](int buffer, int sign) {
+    const program::Buffer& own = program.main.buffers[static_cast<std::size_t>(buffer)];
+    if (own.space != program::Space::device) return;
+    requested = checked_add(requested, sign * own.bytes.n);
+    is_as_much = is_as_much || requested >= as_much.n;
+  };
+  for (const program::Section& section : program.sections) {
+    for (std::size_t i = section.begin; i < section.end && !is_as_much; ++i) {
+      program::for_each_event(program.main, program.main.instructions[i], add);
+    }
+  }
+  return is_as_much;
+}
+
 /// Whether the changed job requests as much at once as the present one: what it reserves less would be an accident of
 /// fragments, and its events need not be looked at. Only another allocator is about fragments.
 bool requests_as_much(const program::Program& program, const Job& changed, const Estimate& e) {
-  return changed.allocator == e.job.allocator &&
-         folded_peaks(program, Bytes{1}).requested >= e.ranks.front().peak_requested;
+  return changed.allocator == e.job.allocator && requests(program, e.ranks.front().peak_requested);
 }
 
 /// How the changed job would do, if it needs less.

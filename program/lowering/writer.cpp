@@ -1,7 +1,8 @@
 #include "program/lowering/writer.h"
 
 #include <algorithm>
-#include <functional>
+#include <cstdint>
+#include <cstring>
 
 namespace vramfit::program {
 
@@ -12,6 +13,32 @@ inline Range append(std::vector<T>& all, const List& list) {
   const Range range{static_cast<std::uint32_t>(all.size()), static_cast<std::uint32_t>(list.size())};
   for (const T& each : list) all.push_back(each);
   return range;
+}
+
+/// Of `text`, after what `hash` is the hash of. Several bytes at once, in the order that they have in memory.
+std::uint64_t hash_with(std::uint64_t hash, std::string_view text) {
+  constexpr std::uint64_t kOdd = 0x9E3779B97F4A7C15;
+  constexpr unsigned kHalf = 32, kByte = 8;
+  const auto add = [&](std::uint64_t word) {
+    hash = (hash ^ word) * kOdd;
+    hash ^= hash >> kHalf;
+  };
+  const char* from = text.data();
+  std::size_t left = text.size();
+  add(left);
+  for (std::uint64_t word = 0; left >= sizeof word; from += sizeof word, left -= sizeof word) {
+    std::memcpy(&word, from, sizeof word);
+    add(word);
+  }
+  if (std::uint32_t first = 0, last = 0; left >= sizeof first) {  // perhaps some bytes twice
+    std::memcpy(&first, from, sizeof first);
+    std::memcpy(&last, from + left - sizeof last, sizeof last);
+    add(std::uint64_t{first} << kHalf | last);
+  } else if (left > 0) {
+    const auto byte = [&](std::size_t place) { return std::uint64_t{static_cast<unsigned char>(from[place])}; };
+    add(byte(0) | byte(left / 2) << kByte | byte(left - 1) << 2 * kByte);
+  }
+  return hash;
 }
 
 }  // namespace
@@ -39,14 +66,23 @@ void Labels::grow() {
 }
 
 int Labels::number_of(std::initializer_list<std::string_view> parts) {
-  text_.clear();
-  for (const std::string_view part : parts) text_.append(part);
+  std::uint64_t hash = 0;
+  if (have_texts()) {
+    text_.clear();
+    for (const std::string_view part : parts) text_.append(part);
+    hash = hash_with(0, text_);
+  } else {  // not put together: nobody makes one label of other parts than another time
+    for (const std::string_view part : parts) hash = hash_with(hash, part);
+  }
   if (2 * texts_.size() >= places_.size()) grow();
-  const std::size_t hash = std::hash<std::string_view>()(text_);
   Place& place = places_[place_of(hash, text_)];
   if (place.number < 0) {
     place = {.hash = hash, .number = static_cast<int>(texts_.size())};
-    texts_.push_back(have_texts() ? text_ : "");
+    if (have_texts()) {
+      texts_.push_back(text_);
+    } else {
+      texts_.emplace_back();
+    }
   }
   return place.number;
 }

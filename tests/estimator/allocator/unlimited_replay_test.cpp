@@ -18,8 +18,8 @@ constexpr Stream kStreamsUsed[] = {Stream::compute, Stream::all_gather, Stream::
 class RandomJob {
  public:
   explicit RandomJob(std::uint64_t seed) : random_(seed) {
-    const std::int64_t scale = 1 + below(3) * 400;  // kibibytes
-    for (int i = 0; i < 9; ++i) sizes_.push_back(1 + below(scale * (i % 3 == 0 ? 30'000 : 2'000)));
+    constexpr std::int64_t kMost[] = {24'000'000, 6'000'000, 60'000};
+    for (int i = 0; i < 9; ++i) sizes_.push_back(1 + below(kMost[i % 3]));
     empties_ = below(3) == 0;
   }
 
@@ -53,10 +53,15 @@ class RandomJob {
     std::vector<std::int64_t> alive;
     for (const Phase phase : {Phase::forward, Phase::loss, Phase::backward}) {
       writer_.set_phase(phase, step);
-      for (int i = 0; i < 60; ++i) {
+      for (int i = 0; i < 90; ++i) {
         const bool grows = phase == Phase::backward ? below(3) == 0 : below(3) != 0;
         if (grows || alive.empty()) {
-          alive.push_back(made(static_cast<int>(below(20))));
+          const std::int64_t id = made(static_cast<int>(below(20)));
+          if (below(5) == 0) {
+            writer_.free(id);  // at once
+          } else {
+            alive.push_back(id);
+          }
         } else {
           free_one(alive);
         }
