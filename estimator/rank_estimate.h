@@ -15,6 +15,12 @@ namespace vramfit {
 
 inline constexpr Bytes kNoLimit{std::numeric_limits<std::int64_t>::max()};
 
+/// The program of a resolved job's first rank, without labels. Throws NotModelled.
+program::Program program_of(const Graph& graph, const Job& job, const Cluster& cluster, const RunEffects& run);
+
+/// What a program asks an allocator for. Labels are needed only where a step keeps something for good.
+Ledger events_of(const program::Program& program, const CountOptions& options);
+
 /// Counts a resolved job and folds it. Ranks hold equal shards, so one stands for all. Throws NotModelled.
 /// `retries`: whether a job that needs more than the card has is replayed at the card's capacity. Without that, what it
 /// lacks is alloc_retries, later_retries, out_of_memory and gives_back: it does not fit in any case, but perhaps with
@@ -42,13 +48,22 @@ struct CountBelow {
 std::optional<RankEstimate> estimate_program_below(const program::Program& program, const Graph& graph, const Job& job,
                                                    const Cluster& cluster, const CountBelow& count);
 
-/// The first rank of a job that isn't resolved yet, as above, if its verdict is `fits`. Throws InputError where the job
-/// can't be on this cluster, NotModelled where it can't be counted.
-std::optional<RankEstimate> rank_if_it_fits(const ModelSpec& spec, const Job& job, const Cluster& cluster,
-                                            const EstimateOptions& options);
+struct CompleteBelow {
+  Bytes outside;         // outside_allocator() of the job there
+  bool retries = false;  // as CountBelow has it
+};
+/// What a rank that fold_below() or fold_in_arena() made of `ledger` lacks on the cards of `cluster`: totals, its upper
+/// bound, and whether it gives cached memory back.
+void complete_below(RankEstimate& rank, const Ledger& ledger, const Job& job, const Cluster& cluster,
+                    const CompleteBelow& end);
 
 /// fold() for a GPU, its peaks over everything alone; none if the job reserves `below` or more.
 std::optional<RankEstimate> fold_below(const Ledger& ledger, const Job& job, Bytes below);
+
+/// fold_in_arena() of a program and its ledger; none if the job reserves `below` or more. Packing takes far longer than
+/// finding out what lives at once.
+std::optional<RankEstimate> fold_in_arena_below(const program::Program& program, const Ledger& ledger,
+                                                const Device& device, Bytes below);
 
 /// fold() with `arena` in the caching allocator's place: what is reserved is its block, from load to the end.
 RankEstimate fold_in_arena(const Ledger& ledger, const arena::Script& arena, const Device& device);

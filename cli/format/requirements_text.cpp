@@ -1,6 +1,9 @@
 #include "cli/format/requirements_text.h"
 
+#include <algorithm>
 #include <map>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,7 +14,6 @@
 #include "cli/format/estimate_text.h"
 #include "cli/format/wrap.h"
 #include "estimator/estimate_json.h"
-#include "job/cluster/precision_support.h"
 #include "job/fields/job_json.h"
 #include "job/stacks/stacks.h"
 
@@ -30,37 +32,81 @@ std::string names_line(const std::string& first, const std::vector<std::string>&
   return text;
 }
 
-std::string cards_text(const CardRequirements& requirements) {
-  std::map<std::int64_t, std::vector<std::string>> by_count;
-  std::vector<std::string> without_kernels, without_rules;
-  const bool is_own = requirements.one_card.job.runtime == Runtime::vramfit;  // a script brings its own PyTorch
-  for (const CardRequirement& row : requirements.cards) {
-    const bool can_run = !is_own || torch_has_kernels(row.card->device.compute_capability);
-    (!can_run ? without_kernels : !row.is_modelled ? without_rules : by_count[row.cards]).push_back(row.card->name);
-  }
-  std::string text = "\nCards that hold it (1, 2, 4, ... of them)\n";
+/// A line for each number of cards, with those of which so many hold the job.
+std::string counts_text(const std::map<std::int64_t, std::vector<std::string>>& by_count) {
+  std::string text;
   for (const auto& [cards, names] : by_count) {
-    if (cards > 0) text += names_line(fmt::format("  {:>3} {}", cards, cards == 1 ? "card" : "cards"), names);
-  }
-  if (const auto none = by_count.find(0); none != by_count.end()) {
-    text += fmt::format("Not on {} or fewer as it is; {} less\n", kMostCards,
-                        is_own ? "--checkpointing full and --loss chunked:8 take" : "--checkpointing full takes");
-    text += names_line("", none->second);
-  }
-  if (!without_rules.empty()) text += "No rules for these\n" + names_line("", without_rules);
-  if (!without_kernels.empty()) {
-    text += fmt::format("Not at all: PyTorch {} has no kernels for these\n", kTorchVersion);
-    text += names_line("", without_kernels);
+    text += names_line(fmt::format("  {:>3} {}", cards, cards == 1 ? "card" : "cards"), names);
   }
   return text;
+}
+
+/// Under each reason, without the advice after it, the cards that it is about, in the order in which they come.
+std::string reasons_text(const CardRequirements& requirements, CardAnswer answer, const char* heading) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> by_reason;
+  for (const CardRequirement& row : requirements.cards) {
+    if (row.answer != answer) continue;
+    const std::string why = row.why.substr(0, row.why.find("; "));
+    auto known = std::ranges::find(by_reason, why, [](const auto& each) { return each.first; });
+    if (known == by_reason.end()) known = by_reason.insert(by_reason.end(), {why, {}});
+    known->second.push_back(row.card->name);
+  }
+  std::string text;
+  for (const auto& [why, names] : by_reason) {
+    const std::vector<std::string> lines =
+        wrapped(fmt::format("{}: {}", heading, printable(why, 500)), static_cast<std::size_t>(terminal_width()));
+    text += fmt::format("{}\n", fmt::join(lines, "\n  ")) + names_line("", names);
+  }
+  return text;
+}
+
+std::string cards_text(const CardRequirements& requirements) {
+  std::map<std::int64_t, std::vector<std::string>> by_count, by_count_changed;
+  std::vector<std::string> too_small;
+  for (const CardRequirement& row : requirements.cards) {
+    if (row.answer == CardAnswer::holds) {
+      by_count[row.fewest.cards].push_back(row.card->name);
+    } else if (row.fewest_changed.cards > 0) {
+      by_count_changed[row.fewest_changed.cards].push_back(row.card->name);
+    } else if (row.answer == CardAnswer::does_not) {
+      too_small.push_back(row.card->name);
+    }
+  }
+  std::string text = "\n";
+  if (!by_count.empty()) text += "Cards that hold it (1, 2, 4, ... of them)\n" + counts_text(by_count);
+  if (!by_count_changed.empty()) {
+    text += fmt::format("Cards that hold it with {}\n", requirements.change) + counts_text(by_count_changed);
+  }
+  if (!too_small.empty()) {
+    const std::string changed =
+        requirements.change.empty() ? "" : fmt::format(", as it is or with {}", requirements.change);
+    text += fmt::format("Not on {} or fewer{}\n", kMostCards, changed) + names_line("", too_small);
+  }
+  text += reasons_text(requirements, CardAnswer::lacks_rules, "No rules");
+  return text + reasons_text(requirements, CardAnswer::cannot_run, "Not at all");
+}
+
+/// Why there is no answer for a card, with its name.
+std::string reason_for(const CardRequirement& row) {
+  std::string text = row.why;
+  const std::string_view name = kSuchACard;
+  for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + row.card->name.size())) {
+    text.replace(at, name.size(), row.card->name);
+  }
+  return text;
+}
+
+void write_fewest(JsonWriter& writer, const FewestCards& fewest) {
+  writer.member("cards", fewest.cards).member("gpus", fewest.cluster);
+  writer.member("total_bytes", fewest.total).member("upper_bound_bytes", fewest.upper_bound);
 }
 
 /// The smallest number of the most common sort of training card is a good place to go on.
 std::string next_command(const CardRequirements& requirements, const std::string& model) {
   for (const CardRequirement& row : requirements.cards) {
-    if (row.card->name != kOneCard || row.cluster.empty()) continue;
+    if (row.card->name != kOneCard || row.fewest.cluster.empty()) continue;
     const Confidence confidence = requirements.one_card.cluster.confidence;
-    return fmt::format("\nNext: vramfit estimate {} --gpus {}{}\n", printable(model), row.cluster,
+    return fmt::format("\nNext: vramfit estimate {} --gpus {}{}\n", printable(model), row.fewest.cluster,
                        confidence.is_asked() ? " --confidence " + confidence_text(confidence) : "");
   }
   return "";
@@ -101,12 +147,20 @@ std::string requirements_to_json(const CardRequirements& requirements) {
   writer.member("assumptions", one.assumptions);
   writer.key("cards").begin_array();
   for (const CardRequirement& row : requirements.cards) {
+    const bool is_modelled = row.answer == CardAnswer::holds || row.answer == CardAnswer::does_not;
     writer.begin_object().member("card", row.card->name).member("capacity_bytes", row.card->memory);
-    writer.member("modelled", row.is_modelled)
-        .member("fits", row.cards > 0)
-        .member("cards", row.cards)
-        .member("gpus", row.cluster);
-    writer.member("total_bytes", row.total).member("upper_bound_bytes", row.upper_bound).end_object();
+    writer.member("modelled", is_modelled)
+        .member("why", is_modelled ? std::nullopt : std::optional(reason_for(row)))
+        .member("fits", row.answer == CardAnswer::holds);
+    write_fewest(writer, row.fewest);
+    writer.key("changed");
+    if (row.fewest_changed.cards > 0) {
+      write_fewest(writer.begin_object().member("change", requirements.change), row.fewest_changed);
+      writer.end_object();
+    } else {
+      writer.null();
+    }
+    writer.end_object();
   }
   writer.end_array().end_object();
   return writer.take();

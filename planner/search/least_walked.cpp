@@ -19,6 +19,7 @@
 #include <variant>
 
 #include "base/error.h"
+#include "estimator/least/least_while_updating.h"
 #include "estimator/time/activation_seconds.h"
 #include "estimator/time/seconds.h"
 #include "job/fields/job_fields.h"
@@ -100,43 +101,6 @@ std::size_t period_of(const Job& job) {
   const bool is_by_block = std::holds_alternative<NoCheckpointing>(job.checkpointing) ||
                            std::holds_alternative<FullCheckpointing>(job.checkpointing);
   return is_by_block ? 1 : 0;
-}
-
-/// A parameter's shard, gradient and states: PyTorch's optimizer makes its states in the parameters' dtype, and takes
-/// gradients in no other.
-Bytes least_of_adamw(std::int64_t elements, const Job& job) {
-  constexpr std::int64_t kOfEach = 4;
-  return kOfEach * (elements / job.mesh.shard * dtype_bytes(job.precision.storage));
-}
-
-/// DeepSpeed's weight, of which ZeRO-3 alone keeps a part.
-Bytes zero_weight(std::int64_t elements, const Job& job) {
-  const std::int64_t kept = job.sharding == "full-shard" ? elements / data_ranks(job) : elements;
-  return kept * dtype_bytes(job.precision.compute);
-}
-
-/// And the rank's part of its master and of both states, and under ZeRO-3 of its gradient.
-Bytes least_of_zero(std::int64_t elements, const Job& job) {
-  constexpr std::int64_t kOfEach = 3;
-  const std::int64_t part = elements / data_ranks(job);
-  const Bytes gradient = job.sharding == "full-shard" ? part * dtype_bytes(job.precision.compute) : Bytes{};
-  return zero_weight(elements, job) + kOfEach * (part * dtype_bytes(Dtype::f32)) + gradient;
-}
-
-/// ZeRO-3's bucket of gradients.
-Bytes zero_bucket(const Job& job) {
-  const Bytes element = dtype_bytes(job.precision.compute);
-  return job.sharding == "full-shard" ? job.bucket_bytes / element.n * element : Bytes{};
-}
-
-/// What DeepSpeed keeps on the card all the time, in steps after the first one.
-Bytes kept_by_zero(const Graph& graph, const Job& job) {
-  const Bytes all = LeastWalked::while_updating(graph, job);
-  if (all.n > 0) return all;
-  Bytes kept = zero_bucket(job);
-  if (!job.offload.empty() || job.quantization != "none") return kept;
-  for (const Parameter& parameter : graph.parameters) kept = kept + zero_weight(element_count(parameter), job);
-  return kept;
 }
 
 LeastOfWalk least_of(const program::Program& program, const Cluster& cluster, const Efficiency& efficiency) {
@@ -222,18 +186,7 @@ double LeastWalked::seconds_of_checkpointed(const Graph& graph, const Job& job) 
   return static_cast<double>(blocks / period) * (high->compute_seconds - low->compute_seconds);
 }
 
-Bytes LeastWalked::while_updating(const Graph& graph, const Job& job) {
-  const bool has_all = job.runtime != Runtime::vramfit && job.optimizer == "adamw" &&
-                       job.optimizer_implementation != OptimizerImplementation::paged && job.offload.empty() &&
-                       job.freeze.empty() && !has_adapters(job);
-  if (!has_all) return {};
-  Bytes all = job.runtime == Runtime::deepspeed ? zero_bucket(job) : Bytes{};
-  for (const Parameter& parameter : graph.parameters) {
-    const std::int64_t elements = element_count(parameter);
-    all = all + (job.runtime == Runtime::deepspeed ? least_of_zero(elements, job) : least_of_adamw(elements, job));
-  }
-  return all;
-}
+Bytes LeastWalked::while_updating(const Graph& graph, const Job& job) { return least_while_updating(graph, job); }
 
 std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
   const std::size_t period = period_of(job);

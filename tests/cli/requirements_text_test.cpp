@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/format/estimate_text.h"
+#include "job/cluster/card_names.h"
 #include "job/fields/job_fields.h"
 #include "model_specs/catalog.h"
 
@@ -36,6 +37,48 @@ TEST_CASE(
   CHECK(says(text, "no upper bound: reserved memory grows with every step"));
   CHECK_FALSE(says(text, "   upper bound "));
   CHECK(says(requirements_to_json(requirements), "\"upper_bound_bytes\": null"));
+}
+
+TEST_CASE("without --gpus, cards are listed by what is known of them, each heading with cards below it") {
+  const auto card = [](const char* name) { return find_card(name); };
+  CardRequirements requirements = requirements_of_gpt2();
+  requirements.change = "--checkpointing full";
+  requirements.cards = {
+      {.card = card("B200-192GB"),
+       .answer = CardAnswer::lacks_rules,
+       .why = "experts",
+       .fewest = {},
+       .fewest_changed = {}},
+      {.card = card("L40S"),
+       .answer = CardAnswer::does_not,
+       .why = "",
+       .fewest = {},
+       .fewest_changed = {.cluster = "8xL40S", .cards = 8, .total = kGiB, .upper_bound = kGiB}},
+      {.card = card("L4"), .answer = CardAnswer::does_not, .why = "", .fewest = {}, .fewest_changed = {}},
+      {.card = card("T4"),
+       .answer = CardAnswer::cannot_run,
+       .why = "such a card (compute capability 7.5) has no FP8 units",
+       .fewest = {},
+       .fewest_changed = {}}};
+  const std::string text = requirements_text(requirements, "gpt2", {});
+  CHECK_FALSE(says(text, "Cards that hold it ("));
+  CHECK(says(text, "\nCards that hold it with --checkpointing full\n    8 cards  L40S\n"));
+  CHECK(says(text, "\nNot on 512 or fewer, as it is or with --checkpointing full\n             L4\n"));
+  CHECK(says(text, "\nNo rules: experts\n             B200-192GB\n"));
+  CHECK(says(text, "\nNot at all: such a card (compute capability 7.5) has no FP8 units\n             T4\n"));
+  const std::string json = requirements_to_json(requirements);
+  CHECK(says(json, "\"why\": \"T4 (compute capability 7.5) has no FP8 units\""));
+  CHECK(says(json, "\"change\": \"--checkpointing full\""));
+  CHECK(says(json, "\"modelled\": false"));
+
+  requirements.change.clear();
+  requirements.cards = {{.card = card("L4"),
+                         .answer = CardAnswer::holds,
+                         .why = "",
+                         .fewest = {"2xL4", 2, kGiB, kGiB},
+                         .fewest_changed = {}}};
+  CHECK(says(requirements_text(requirements, "gpt2", {}),
+             "\nCards that hold it (1, 2, 4, ... of them)\n    2 cards  L4\n"));
 }
 
 TEST_CASE("without --gpus, --confidence is named in the command that goes on, and its margins are in the JSON") {

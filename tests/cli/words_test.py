@@ -191,12 +191,14 @@ class WithoutGpus(unittest.TestCase):
         self.assertRegex(done.stdout, r"^NEEDS: [\d.]+ GiB on one card with transformers' Trainer \(H100-80GB without a limit\)\n")
         self.assertRegex(done.stdout, r"\n +4 cards( +[^\n]*\n)* +[^\n]*H100-80GB")
         self.assertIn("Next: vramfit estimate meta-llama/Llama-3.1-8B --gpus 4xH100-80GB\n", done.stdout)
-        self.assertRegex(done.stdout, r"\nNo rules for these\n[^:]*V100-32GB")
+        self.assertRegex(done.stdout, r"\n +32 cards( +[^\n]*\n)* +[^\n]*L40S")
+        self.assertRegex(done.stdout, r"\nCards that hold it with --checkpointing full\n( +[^\n]*\n)* +[^\n]*RTX4090")
+        self.assertRegex(done.stdout, r"\nNo rules: --runtime pytorch on such a card, for which PyTorch [\d.]+ has no\n  kernels\n[^:]*V100-32GB")
 
     def test_the_engine_is_asked_for_by_name_and_where_the_trainer_has_no_rules(self):
         done = program("estimate", MODEL, "--stack", "vramfit")
         self.assertRegex(done.stdout, r"^NEEDS: [\d.]+ GiB on one card with vramfit's own engine \(H100-80GB without a limit\)\n")
-        self.assertRegex(done.stdout, r"\nNot at all: PyTorch \S+ has no kernels for these\n +V100-32GB, P100-16GB, V100-16GB\n")
+        self.assertRegex(done.stdout, r"\nNot at all: such a card \(compute capability 7.0\): PyTorch \S+,[^:]* has no\s+kernels for it[^:]*: [^\n]*\n( +--[^\n]*\n)? +V100-32GB, V100-16GB\n")
         self.assertIn("with vramfit's own engine", program("estimate", MODEL, "--wrap", "layers:2").stdout.splitlines()[0])
         self.assertIn("--stack: needs --gpus", program("estimate", MODEL, "--stack", "lightning").stderr)
 
