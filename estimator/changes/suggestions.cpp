@@ -204,33 +204,66 @@ std::optional<RankEstimate> changed_rank(const Graph& graph, const Job& job, con
 bool is_plain(const RunEffects& run) { return !run.resumes && !saves_anything(run); }
 
 /// The changed job, if it can be made and counted, and needs less.
-std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, const Estimated& from) {
+std::optional<RankEstimate> rank_with(const Change& change, const Estimate& e, const Estimated& from) {
   const bool clip = from.run.clip;
   try {
     std::vector<std::string> notes;
     const Job job = resolve_job(change.job, from.spec, change.cluster, notes);
     require_rules(job, change.cluster);
     require_optimizer_in_backward(job, clip);
-    std::optional<RankEstimate> rank;
     if (change.same_program && is_plain(from.run)) {
       const CountOptions options{.run = from.run, .steps = steps_to_peak(job)};
-      rank =
+      std::optional<RankEstimate> rank =
           estimate_program_below(from.program, from.graph, job, change.cluster, {options, e.ranks.front().total, true});
       if (rank) add_host_loading(*rank, from.spec, from.graph, job, from.program);
-    } else if (loss_options(job) == loss_options(e.job) && has_adapters(job) == has_adapters(e.job)) {
-      rank = changed_rank(from.graph, job, change.cluster, e, from);
-    } else {
-      const Graph other = has_adapters(job) ? training_graph(from.spec, job) : with_loss(from.graph, loss_options(job));
-      rank = changed_rank(other, job, change.cluster, e, from);
+      return rank;
     }
-    if (!rank) return std::nullopt;
-    return Suggestion{.change = change.flags,
-                      .total_after = rank->total,
-                      .saved = e.ranks.front().total - rank->total,
-                      .verdict = verdict_of(*rank, change.cluster)};
+    if (loss_options(job) == loss_options(e.job) && has_adapters(job) == has_adapters(e.job)) {
+      return changed_rank(from.graph, job, change.cluster, e, from);
+    }
+    const Graph other = has_adapters(job) ? training_graph(from.spec, job) : with_loss(from.graph, loss_options(job));
+    return changed_rank(other, job, change.cluster, e, from);
   } catch (const Error&) {
     return std::nullopt;
   }
+}
+
+std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, const Estimated& from) {
+  const std::optional<RankEstimate> rank = rank_with(change, e, from);
+  if (!rank) return std::nullopt;
+  return Suggestion{.change = change.flags,
+                    .total_after = rank->total,
+                    .saved = e.ranks.front().total - rank->total,
+                    .verdict = verdict_of(*rank, change.cluster)};
+}
+
+/// Copies over PCIe and an update on the CPU take time, so nothing leaves the card where the job fits.
+bool may_offload(const Estimate& e, const Estimated& from) {
+  return e.verdict != Verdict::fits && !e.cluster.is_cpu() && e.job.offload.empty() && !saves_anything(from.run) &&
+         from.graph.segments.size() <= kManySegments;
+}
+
+/// Each kind leaves less on the card than the one before it, and takes more time and more host memory: the first one
+/// with which the job fits, or else the last. Of those that a runtime doesn't have nothing is said, nor of what the
+/// nodes' host memory doesn't hold. Where nobody said how much that is, the change says how much it takes.
+std::optional<Suggestion> offload(const Estimate& e, const Estimated& from) {
+  std::optional<Suggestion> last;
+  for (const char* const kind : {"optimizer", "params"}) {
+    Change change{fmt::format("--offload {}", kind), e.job, e.cluster};
+    change.job.offload = {kind};
+    if (from.has_default_loss) change.job.loss = UnsetLoss{};
+    const std::optional<RankEstimate> rank = rank_with(change, e, from);
+    if (!rank) continue;
+    const Bytes host = e.cluster.cards_per_node * rank->host;
+    if (exceeds_host_memory(host, e.cluster)) continue;
+    change.flags += fmt::format(" ({} GiB of host memory)", ceil_div(host.n, kGiB.n));
+    last = Suggestion{.change = change.flags,
+                      .total_after = rank->total,
+                      .saved = e.ranks.front().total - rank->total,
+                      .verdict = verdict_of(*rank, e.cluster)};
+    if (last->verdict == Verdict::fits) break;
+  }
+  return last;
 }
 
 }  // namespace
@@ -238,13 +271,15 @@ std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, co
 std::vector<Suggestion> suggest(const Estimate& e, const Estimated& from) {
   std::vector<Change> changes = changes_of(e, from.spec, from.has_default_loss);
   if (from.graph.segments.size() > kManySegments) changes.resize(std::min(changes.size(), kFewSuggestions));
-  std::vector<std::optional<Suggestion>> made(changes.size());
-  const auto make = [&](std::size_t number) { made[number] = suggestion(changes[number], e, from); };
+  std::vector<std::optional<Suggestion>> made(changes.size() + (may_offload(e, from) ? 1 : 0));
+  const auto make = [&](std::size_t number) {
+    made[number] = number < changes.size() ? suggestion(changes[number], e, from) : offload(e, from);
+  };
   // The engine's are done before threads would have memory of their own.
   if (e.job.runtime == Runtime::vramfit) {
-    for (std::size_t number = 0; number < changes.size(); ++number) make(number);
+    for (std::size_t number = 0; number < made.size(); ++number) make(number);
   } else {
-    in_parallel(changes.size(), make);
+    in_parallel(made.size(), make);
   }
   std::vector<Suggestion> suggestions;
   for (std::optional<Suggestion>& each : made) {

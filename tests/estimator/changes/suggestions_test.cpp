@@ -103,6 +103,44 @@ TEST_CASE("suggestions for PyTorch's runtimes count the states that the first st
   }
 }
 
+TEST_CASE("offload is suggested where the job doesn't fit and the nodes' host memory holds it, with what it takes") {
+  const auto offloaded = [](const Estimate& e) {
+    return std::ranges::find_if(e.suggestions, [](const Suggestion& s) { return s.change.starts_with("--offload "); });
+  };
+  const Settings trainer{{"modeling", "transformers"}, {"seq_len", "4096"}, {"checkpointing", "full"}};
+  const auto with_runtime = [&](const char* runtime) {
+    Settings all = trainer;
+    all.emplace_back("runtime", runtime);
+    return all;
+  };
+  struct Asked {
+    const char *gpus, *kind;
+    Settings settings;
+  };
+  for (const Asked& asked : {Asked{"1xH100-80GB,host=200GiB", "--offload optimizer (", {{"seq_len", "4096"}}},
+                             Asked{"1xH100-80GB", "--offload optimizer (", {{"seq_len", "4096"}}},
+                             Asked{"1xRTX4090", "--offload params (", {{"seq_len", "4096"}, {"checkpointing", "full"}}},
+                             Asked{"2xL40S,host=256GiB", "--offload optimizer (", with_runtime("deepspeed")},
+                             Asked{"2xL40S,host=256GiB", "--offload params (", with_runtime("pytorch-fsdp2")}}) {
+    CAPTURE(asked.gpus);
+    CAPTURE(asked.kind);
+    const Estimate e = estimate_of(testing::llama_8b(), asked.gpus, asked.settings);
+    REQUIRE(offloaded(e) != e.suggestions.end());
+    CHECK(offloaded(e)->change.starts_with(asked.kind));
+    CHECK(offloaded(e)->verdict == Verdict::fits);
+    const Estimate after = estimate_followed(testing::llama_8b(), asked.gpus, asked.settings, offloaded(e)->change);
+    CHECK(after.ranks.front().total == offloaded(e)->total_after);
+    CHECK(after.verdict == offloaded(e)->verdict);
+    const std::int64_t gib = ceil_div(after.host_bytes.n, kGiB.n);
+    CHECK(offloaded(e)->change.ends_with("(" + std::to_string(gib) + " GiB of host memory)"));
+  }
+  const Estimate small_host = estimate_of(testing::llama_8b(), "1xH100-80GB,host=16GiB", {{"seq_len", "4096"}});
+  CHECK(offloaded(small_host) == small_host.suggestions.end());
+  const Estimate fitting = estimate_of(testing::small_llama(), "1xH100-80GB,host=200GiB");
+  REQUIRE(fitting.verdict == Verdict::fits);
+  CHECK(offloaded(fitting) == fitting.suggestions.end());
+}
+
 TEST_CASE("states of 8 bits are suggested beside AdamW, with what they save, and only there") {
   const auto of_states = [](const Estimate& e) {
     return std::ranges::find(e.suggestions, "--optimizer adamw-8bit (changes the result)", &Suggestion::change);
