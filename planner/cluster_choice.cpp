@@ -1,5 +1,7 @@
 #include "planner/cluster_choice.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 #include "base/characters.h"
@@ -17,6 +19,15 @@ constexpr std::string_view kAuto = "auto:";
 constexpr std::size_t kMostClusters = 64;
 constexpr std::int64_t kUsualCardsOfANode = 8;
 
+/// Which numbers of cards are tried, as others may do too: 7 where 8 are the answer.
+std::string tried_text(const Cluster& node, std::string_view card) {
+  std::string sizes;
+  for (std::int64_t cards = 1; cards < node.cards_per_node; cards *= 2) sizes += fmt::format("{}, ", cards);
+  const std::string nodes = node.is_cpu() ? "" : fmt::format(", and nodes of {}", node.cards_per_node);
+  return fmt::format("the fewest of the numbers that --gpus auto: tries: {}{}{}; auto:Nx{} tries nodes of N", sizes,
+                     node.cards_per_node, nodes, printable(card));
+}
+
 ClusterChoice sizes_of(std::string_view text, std::string_view sort) {
   const bool has_count = sort.find('x') != std::string_view::npos && is_digit(sort.front());
   const Cluster node = parse_cluster(has_count ? std::string(sort) : cluster_text(1, kUsualCardsOfANode, sort));
@@ -30,10 +41,11 @@ ClusterChoice sizes_of(std::string_view text, std::string_view sort) {
     choice.clusters.push_back(parse_cluster(cluster_text(1, cards, card)));
   }
   choice.clusters.push_back(parse_cluster(cluster_text(1, node.cards_per_node, card)));
-  if (node.is_cpu()) return choice;
-  for (std::int64_t nodes = 2; nodes <= kMostAutoNodes; ++nodes) {
+  for (std::int64_t nodes = 2; !node.is_cpu() && nodes <= kMostAutoNodes; ++nodes) {
     choice.clusters.push_back(parse_cluster(cluster_text(nodes, node.cards_per_node, card)));
   }
+  const std::string note = tried_text(node, card);
+  for (Cluster& cluster : choice.clusters) cluster.notes.push_back(note);
   return choice;
 }
 
@@ -50,16 +62,26 @@ std::vector<std::string> cluster_texts(std::string_view text) {
   return texts;
 }
 
+[[noreturn]] void refuse_auto_in_list(std::string_view text) {
+  throw InputError(fmt::format(
+      "--gpus {}: auto: stands alone, as it asks how many GPUs of one sort it takes; give each cluster of a "
+      "list its number of GPUs, such as 8xH100-80GB,8xA100-80GB",
+      printable(text)));
+}
+
 }  // namespace
 
 ClusterChoice parse_cluster_choice(std::string_view text) {
+  const std::vector<std::string> parts = cluster_texts(text);
+  const auto is_auto = [](std::string_view part) { return part.starts_with(kAuto); };
+  if (parts.size() > 1 && std::ranges::any_of(parts, is_auto)) refuse_auto_in_list(text);
   if (text.starts_with(kAuto)) {
     const std::string_view sort = text.substr(kAuto.size());
     if (sort.empty()) throw InputError("--gpus auto: a card is missing, such as auto:H100-80GB");
     return sizes_of(text, sort);
   }
   ClusterChoice choice;
-  for (const std::string& part : cluster_texts(text)) choice.clusters.push_back(parse_cluster(part));
+  for (const std::string& part : parts) choice.clusters.push_back(parse_cluster(part));
   if (choice.clusters.size() > kMostClusters) {
     throw InputError(fmt::format("--gpus: {} clusters; at most {}", choice.clusters.size(), kMostClusters));
   }

@@ -203,6 +203,19 @@ std::pair<std::string_view, std::string_view> split_host_memory(std::string_view
   return {text.substr(0, comma), text.substr(comma + 1 + kHostMemoryKey.size())};
 }
 
+/// What `plan` takes, which chooses: several clusters, and a card whose number is asked for.
+void refuse_choices(std::string_view given) {
+  constexpr std::string_view kAuto = "auto:";
+  if (given.starts_with(kAuto)) {
+    refuse(given, fmt::format("auto: is for \"vramfit plan\", which finds how many GPUs it takes; give a number of "
+                              "them, such as 8x{}",
+                              printable(given.substr(kAuto.size()))));
+  }
+  const std::size_t last = given.rfind(',');
+  if (last == std::string_view::npos || given.find('=', last) != std::string_view::npos) return;
+  refuse(given, "one cluster is asked about; \"vramfit plan\" takes several, and says which is best");
+}
+
 Cluster parse_cards(std::string_view text);
 
 }  // namespace
@@ -222,6 +235,7 @@ void set_host_memory(Cluster& cluster, std::string_view text) {
 }
 
 Cluster parse_cluster(std::string_view given) {
+  refuse_choices(given);
   const auto [cards, host] = split_host_memory(given);
   Cluster cluster = parse_cards(cards);
   if (cards.size() == given.size()) return cluster;

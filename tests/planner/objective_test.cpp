@@ -182,6 +182,13 @@ TEST_CASE("lists of clusters") {
     CAPTURE(wrong);
     CHECK_THROWS_AS(parse_cluster_choice(wrong), InputError);
   }
+  for (const char* mixed : {"auto:H100,auto:A100", "4xRTX4090,1xH100-80GB,auto:L4", "auto:H100,8xA100"}) {
+    CAPTURE(mixed);
+    CHECK_THROWS_WITH_AS(parse_cluster_choice(mixed), doctest::Contains("auto: stands alone"), InputError);
+  }
+  CHECK(parse_cluster_choice("auto:RTX4090").clusters[2].notes.back() ==
+        "the fewest of the numbers that --gpus auto: tries: 1, 2, 4, 8, and nodes of 8; auto:NxRTX4090 tries nodes of "
+        "N");
 }
 
 TEST_CASE("prices of none of the GPUs are refused, some of a list are not") {

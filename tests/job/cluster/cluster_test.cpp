@@ -211,6 +211,17 @@ TEST_CASE("a node's host memory follows its cards, or is set; CPU ranks have one
   CHECK_THROWS_AS(parse_cluster("8xH100-80GB,memory=64GiB"), InputError);
 }
 
+TEST_CASE("what a plan alone takes is called that, not an unknown card") {
+  CHECK_THROWS_WITH_AS(parse_cluster("auto:RTX4090"),
+                       doctest::Contains("auto: is for \"vramfit plan\", which finds how many GPUs it takes; give a "
+                                         "number of them, such as 8xRTX4090"),
+                       InputError);
+  for (const char* several : {"4xRTX4090,1xH100", "4xRTX4090,host=64GiB,1xH100", "4xRTX4090,"}) {
+    CAPTURE(several);
+    CHECK_THROWS_WITH_AS(parse_cluster(several), doctest::Contains("\"vramfit plan\" takes several"), InputError);
+  }
+}
+
 TEST_CASE("a file keeps what PyTorch's runtimes take on a card, where that is more") {
   for (const char* name : {"1xH200", "1xH100-80GB"}) {
     CAPTURE(name);
