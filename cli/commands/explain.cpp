@@ -26,14 +26,22 @@ struct ExplainFlags : JobQuestion {
 
 bool names_job(const ExplainFlags& flags) { return !flags.job.model.empty() || any_job_flag(flags.job); }
 
-/// The card of the catalog that has as much, to a hundredth of a GiB; several have, or none: a card of that size.
+/// Whether a job needs as much on the one as on the other, as with cards of one model with NVLink and with PCIe.
+bool are_alike(const Card& one, const Card& other) {
+  return one.device.compute_capability == other.device.compute_capability &&
+         one.device.sm_count == other.device.sm_count && one.context == other.context && one.nccl == other.nccl &&
+         one.pytorch_context == other.pytorch_context && one.bf16 == other.bf16;
+}
+
+/// The card of the catalog that has as much, to a hundredth of a GiB, the first of several that are alike; unlike ones
+/// have, or none: a card of that size.
 std::string card_with(Bytes total) {
   const std::string size = fmt::format("{:.2f}", gib_of(total));
   const Card* found = nullptr;
   for (const Card& card : card_catalog()) {
     if (fmt::format("{:.2f}", gib_of(card.memory)) != size) continue;
-    if (found != nullptr) return size + "GiB";
-    found = &card;
+    if (found != nullptr && !are_alike(*found, card)) return size + "GiB";
+    if (found == nullptr) found = &card;
   }
   return found == nullptr ? size + "GiB" : found->name;
 }

@@ -314,6 +314,15 @@ class Explain(unittest.TestCase):
         self.assertEqual((done.returncode, done.stderr), (0, "vramfit: note: --gpus 1x15.77GiB: the card is the message's\n"))
         self.assertRegex(done.stdout, r"the card has +15\.77 +15\.77 +\+0\.00")
 
+    def test_of_cards_with_as_much_that_are_alike_the_first_is_meant(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = os.path.join(folder, "oom.log")
+            for size, card in (("39.38", "A100-40GB"), ("79.10", "79.10GiB")):  # an H100 with PCIe has fewer multiprocessors
+                with open(log, "w", encoding="utf-8") as file:
+                    file.write("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
+                               f"{size} GiB of which 1.00 GiB is free.\n")
+                self.assertIn(f"note: --gpus 1x{card}: the card", program("explain", log, MODEL, "--seq-len", "64").stderr)
+
     def test_how_many_cards_is_asked_for_where_ranks_failed(self):
         done = self.explained("ranks.log", MODEL)
         self.assertEqual(done.returncode, 2)
