@@ -236,8 +236,8 @@ std::string recipe_hint(const PlanFlags& flags, const Asked& asked, std::string_
 
 /// What answers where a plan has no rules: a plan for another library, or a rehearsal of one configuration on the first
 /// of the clusters, by a recipe or of the user's own script, which shows how it fails where the library itself does.
-/// CPU ranks have none.
-std::string rehearsal_hint(const PlanFlags& flags, bool fails) {
+/// CPU ranks have none. `says_command`: what isn't modelled was said with the command for the user's own script.
+std::string rehearsal_hint(const PlanFlags& flags, bool fails, bool says_command) {
   const char* const verb = fails ? "shows it" : "answers";
   try {
     JobFlags on_first = flags.job;
@@ -249,7 +249,8 @@ std::string rehearsal_hint(const PlanFlags& flags, bool fails) {
       hint = recipe_hint(flags, read_asked({.job = on_first, .network = {}, .calibration = {}, .run = {}}), verb);
     } catch (const Error&) {  // no recipe can be asked for
     }
-    return hint.empty() ? fmt::format("; a rehearsal of your own script {}: {}", verb, rehearsal_of(cluster)) : hint;
+    if (!hint.empty() || says_command) return hint;
+    return fmt::format("; a rehearsal of your own script {}: {}", verb, rehearsal_of(cluster));
   } catch (const Error&) {
     return "";
   }
@@ -314,7 +315,8 @@ void add_plan(CLI::App& command, int& exit_code) {
       throw Error(ExitCode::no_plan, excluded.what());
     } catch (const NotModelled& feature) {
       const bool fails = dynamic_cast<const LibraryFails*>(&feature) != nullptr;
-      throw NotModelled(feature.feature_name + rehearsal_hint(*flags, fails));
+      const bool says_command = feature.feature_name.find("vramfit rehearse --gpus") != std::string::npos;
+      throw NotModelled(feature.feature_name + rehearsal_hint(*flags, fails, says_command));
     }
   });
 }

@@ -239,8 +239,10 @@ class Reader {
 
   /// "--compile", "--compile on" and "--compile=on" are one; the word behind is MODEL where it is no on or off.
   void toggle(const std::string& name, const std::string& joined) {
+    const bool is_next = joined.empty() && at_ + 1 < words_.size();
+    if (is_next && words_[at_ + 1].empty()) return known_.push_back(name);  // which is refused by this name
     std::string value = joined.empty() ? "on" : joined.substr(1);
-    if (joined.empty() && at_ + 1 < words_.size() && as_switch(words_[at_ + 1])) value = words_[++at_];
+    if (is_next && as_switch(words_[at_ + 1])) value = words_[++at_];
     if (const std::optional<bool> is_on = as_switch(value)) value = *is_on ? "on" : "off";
     known_.push_back(fmt::format("{}={}", name, value));
   }

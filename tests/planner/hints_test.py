@@ -94,12 +94,14 @@ class Hints(unittest.TestCase):
                 ((moe, "--gpus", "1xH100-80GB", "--allow", "seq-len", "--deterministic", "--no-clip"),
                  "a rehearsal of your own script answers: vramfit rehearse --gpus 1xH100-80GB -- python train.py"),
                 ((moe, "--gpus", "2xH100-80GB,1xH100-80GB", "--reduce-finish", "end"), "vramfit rehearse --gpus 2xH100-80GB -- torchrun --nproc-per-node 2 train.py"),
+                (("llama-3.2-1b", "--gpus", "2xH100-80GB", "--stack", "torchtitan"), "your own script answers it: vramfit rehearse --gpus 2xH100-80GB -- "),
                 ((moe, "--gpus", "1xH100-80GB"), "for transformers' Trainer it can be planned: --stack transformers")):
             with self.subTest(" ".join(arguments)):
                 done = plan(*arguments)
                 self.assertEqual((done.returncode, done.stdout), (1, ""))
                 self.assertRegex(done.stderr, r"\Avramfit: not modelled: ")
                 self.assertIn(answers, done.stderr)
+                self.assertLess(done.stderr.count("vramfit rehearse"), 2)
 
     def test_where_nothing_would_do_it_is_said_what_was_tried(self):
         done = plan("llama-3.1-8b", "--gpus", "1xRTX4090@1GiB")
