@@ -3,6 +3,7 @@
 #include "estimator/time/least_micro_batch.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace vramfit {
 
@@ -11,13 +12,14 @@ namespace {
 class Streams {
  public:
   Streams(const std::vector<SegmentTicks>& segments, const std::vector<SegmentUnits>& units, const PassOrder& order,
-          Reductions reductions)
+          Reductions reductions, double host)
       : segments_(segments),
         units_(units),
         order_(order),
         reductions_(reductions),
         ready_(segments.size()),
-        back_(segments.size()) {}
+        back_(segments.size()),
+        host_(order.follows_host ? host : 0) {}
 
   MicroBatchTicks run() {
     MicroBatchTicks ticks;
@@ -31,25 +33,59 @@ class Streams {
     finish();
     if (!segments_.empty() && order_.knows_finish) land((units_.front().*reductions_).last_landing);
     ticks.all = compute_;
+    ticks.host = host_;
     return ticks;
   }
 
  private:
-  /// Begins to gather a segment's units, of several not one behind the other.
-  void gather(std::size_t s, const SegmentUnits::Gather& what, bool is_one, double& collectives) {
-    const bool is_exact = order_.is_exact && is_one;
-    if (is_exact) compute_ += what.copies;
-    ready_[s] = {.time = 0, .copies = is_exact ? 0 : what.copies};
-    double begin = compute_;
+  void run(const Kernels& kernels) {
+    compute_ += kernels.compute;
+    if (!order_.follows_host) return;
+    compute_ = std::max(compute_, host_ + kernels.launched);
+    host_ += kernels.host;
+  }
+  /// What runs here at the latest. It may run while the host launches what is before it here, and then delays nothing.
+  void run_earlier(const Kernels& kernels) {
+    if (order_.follows_host) {
+      host_ += kernels.host;
+    } else {
+      compute_ += kernels.compute;
+    }
+  }
+  /// What isn't run by the compute stream: it begins now at the earliest.
+  double launch(double launches) {
+    if (!order_.follows_host) return compute_;
+    host_ += launches;
+    return std::max(compute_, host_);
+  }
+
+  /// Begins to gather a segment's units, of several not one behind the other. `is_certain`: no sooner than now.
+  void gather(std::size_t s, const SegmentUnits::Gather& what, bool is_certain, double& collectives) {
+    const bool is_exact = order_.is_exact && is_certain;
+    double copied = compute_, begin = compute_;
+    if (is_exact) {
+      const double before = launch(0);
+      run(what.copies);
+      copied = units_[s].has_one ? launch(0) : before;
+      const double launched = launch(what.launches);
+      begin = units_[s].has_one ? launched : before;
+    }
+    ready_[s] = {.time = 0, .before = is_exact ? nullptr : &what};
     if (what.arrivals > 0) {
-      ready_[s].time = arrivals_ = std::max(arrivals_, compute_) + what.arrivals;
-      if (is_one) begin = arrivals_;
+      ready_[s].time = arrivals_ = std::max(arrivals_, copied) + what.arrivals;
+      if (units_[s].has_one && is_certain) begin = std::max(begin, arrivals_);
     }
     if (what.collectives == 0) return;
     collectives = std::max(collectives, begin) + what.collectives;
     ready_[s].time = std::max(ready_[s].time, collectives);
   }
-  void wait(std::size_t s) { compute_ = std::max(compute_ + ready_[s].copies, ready_[s].time); }
+  void wait(std::size_t s) {
+    if (const SegmentUnits::Gather* const before = std::exchange(ready_[s].before, nullptr)) {
+      run_earlier(before->copies);
+      launch(before->launches);
+    }
+    compute_ = std::max(compute_, ready_[s].time);
+  }
 
   void forward(std::size_t s) {
     if (next_ <= s) {
@@ -62,9 +98,9 @@ class Streams {
       if (units_[next_].begins_unit) ++ahead_;
       gather_forward();
     }
-    compute_ += segments_[s].forward;
+    run(segments_[s].forward);
     leave(segments_[s]);
-    compute_ += units_[s].slices;
+    run(units_[s].slices);
   }
   /// Activations leave once those of the segment before have.
   void leave(const SegmentTicks& segment) {
@@ -83,14 +119,14 @@ class Streams {
       --ahead_;
     }
     wait(s);
-    if (order_.is_before_recompute || segments_[s].recompute == 0) gather_ahead();
+    if (order_.is_before_recompute || segments_[s].recompute.compute == 0) gather_ahead();
     bring_back(s);
-    if (segments_[s].recompute > 0) {
-      compute_ += segments_[s].recompute;
+    if (segments_[s].recompute.compute > 0) {
+      run(segments_[s].recompute);
       if (order_.finishes_early) finish();
     }
     gather_ahead();
-    compute_ += segments_[s].backward;
+    run(segments_[s].backward);
     finish();
     reduce(s);
   }
@@ -114,51 +150,60 @@ class Streams {
   }
   void gather_backward() {
     --next_;
-    const bool is_one = units_[next_].ends_unit;
-    double& collectives = is_one ? collectives_ : early_;  // which may come behind reductions: they don't wait for it
-    gather(next_, units_[next_].regather, is_one, order_.has_groups ? of_groups_ : collectives);
+    const bool is_certain = units_[next_].ends_unit;
+    double& collectives = is_certain ? collectives_ : early_;  // which may come behind reductions: they don't wait
+    gather(next_, units_[next_].regather, is_certain, order_.has_groups ? of_groups_ : collectives);
   }
 
   void reduce(std::size_t s) {
     reducing_ = &(units_[s].*reductions_);
     is_one_ = units_[s].has_one;
-    if (is_one_) compute_ += reducing_->pieces;
+    if (is_one_) run(reducing_->pieces);
+    const double begin = is_one_ ? launch(reducing_->launches) : compute_;
     reduced_ = 0;
     if (reducing_->collectives > 0) {
-      reduced_ = collectives_ = std::max(collectives_, compute_) + reducing_->collectives;
+      reduced_ = collectives_ = std::max(collectives_, begin) + reducing_->collectives;
     }
-    if (!is_one_) compute_ += reducing_->pieces;
+    if (!is_one_) {
+      run(reducing_->pieces);
+      launch(reducing_->launches);
+    }
     if (order_.finishes_at_once) finish();
   }
   /// Of several units, the sums of one run beside the reduction of the next.
   void finish() {
     if (reducing_ == nullptr) return;
-    const double sums = reducing_->sums;
     const bool leaves = order_.knows_finish && reducing_->leaving > 0;
     if (leaves && is_one_) land(reducing_->landing);
     const double begin = compute_;
     if (is_one_) compute_ = std::max(compute_, reduced_ - reducing_->behind);
-    compute_ = std::max(compute_ + sums, reduced_);
+    order_.knows_finish ? run(reducing_->sums) : run_earlier(reducing_->sums);
+    compute_ = std::max(compute_, reduced_);
     if (leaves) leave(begin);
+    launch(reducing_->launches_behind);
     reducing_ = nullptr;
   }
   /// What left before is there, and the host has added it up. What it launches comes behind that.
   void land(double adding) {
-    host_ = std::max(host_, landed_) + adding;
-    compute_ = std::max({compute_, landed_, adding > 0 ? host_ : 0});
+    compute_ = std::max(compute_, landed_);
+    if (adding > 0) add_on_host(landed_, adding);
+  }
+  void add_on_host(double landed, double adding) {
+    host_ = std::max(host_, landed) + adding;
+    compute_ = std::max(compute_, host_);
   }
   /// Of several units, one lands while the next one's sums run, which began at `begin`.
   void leave(double begin) {
     const double landed = landed_;
     landed_ = std::max(landed_, is_one_ ? compute_ : begin) + reducing_->leaving;
     if (is_one_) return;
-    host_ = std::max(host_, landed) + reducing_->landing;
-    compute_ = std::max({compute_, landed, reducing_->landing > 0 ? host_ : 0});
+    compute_ = std::max(compute_, landed);
+    if (reducing_->landing > 0) add_on_host(landed, reducing_->landing);
   }
 
   struct Ready {
     double time = 0;
-    double copies = 0;  // that come before at some time
+    const SegmentUnits::Gather* before = nullptr;  // what of it comes before at some time: all but its time
   };
 
   const std::vector<SegmentTicks>& segments_;
@@ -171,7 +216,8 @@ class Streams {
   double compute_ = 0, collectives_ = 0, early_ = 0, of_groups_ = 0, arrivals_ = 0;
   std::vector<double> back_;        // by segment: its activations are; 0: they haven't been fetched
   double left_ = 0, returned_ = 0;  // until the last activations have left, and until the last ones are back
-  double landed_ = 0, host_ = 0;    // until the last gradients that left are in host memory, and what it adds up is
+  double landed_ = 0;               // until the last gradients that left are in host memory
+  double host_;                     // until the host has launched and added up what it was given
   const SegmentUnits::Reduction* reducing_ = nullptr;
   bool is_one_ = false;
   double reduced_ = 0;
@@ -180,8 +226,8 @@ class Streams {
 }  // namespace
 
 MicroBatchTicks least_micro_batch(const std::vector<SegmentTicks>& segments, const std::vector<SegmentUnits>& units,
-                                  const PassOrder& order, Reductions reductions) {
-  return Streams(segments, units, order, reductions).run();
+                                  const PassOrder& order, Reductions reductions, double host) {
+  return Streams(segments, units, order, reductions, host).run();
 }
 
 }  // namespace vramfit

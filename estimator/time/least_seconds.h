@@ -1,6 +1,7 @@
 // A lower bound of a step's time, found without a schedule or a program: what every order of the step's work takes.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -51,7 +52,7 @@ class LeastSeconds {
     double replica_sums = 0;             // ticks of collectives, at least
     double norm = 0, results = 0;        // of the one that adds up squares of gradients, and of that of the loss
     std::vector<SegmentUnits> segments;  // the same, by segment
-    bool are_own = false;                // each segment has one unit of its own or of a group of layers, or none
+    std::int64_t most_ahead = -1;        // in forward, so that it is certain what is gathered when
   };
   /// Shared by jobs that differ in other choices than those of units_key() and ops_key().
   struct Parts {

@@ -15,6 +15,8 @@
 #include "base/index.h"
 #include "estimator/least/job_keys.h"
 #include "estimator/time/alike_segments.h"
+#include "estimator/time/certain_gathers.h"
+#include "estimator/time/unit_users.h"
 #include "job/sharding/sharding.h"
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"
@@ -69,7 +71,7 @@ class LeastSeconds::UnitsMaker {
       place_.push_back(is_like_another ? place_[at(first_of_unit_[u])] : units_.size());
       if (!is_like_another) units_.emplace_back(inputs_, static_cast<int>(u));
     }
-    users_ = users_of_units();
+    users_ = users_of_units(graph_, layout_);
   }
 
   Units make() {
@@ -106,8 +108,8 @@ class LeastSeconds::UnitsMaker {
         const Kernels kernels = timer_.kernels_of(*run, code);
         if (run->stream == Stream::compute) times.runs.then(kernels);
         if (run->stream == Stream::host) times.launches += kernels.compute, times.on_host += kernels.compute;
-        if (run->stream == Stream::to_device) times.copies_in += kernels.compute;
-        if (run->stream == Stream::to_host) times.copies_out += kernels.compute;
+        if (run->stream == Stream::to_device) times.copies_in += kernels.compute, times.launches += kernels.host;
+        if (run->stream == Stream::to_host) times.copies_out += kernels.compute, times.launches += kernels.host;
       }
       if (const auto* start = std::get_if<program::Start>(&code.instructions[taken_])) {
         const double taken = timer_.of(*start, groups_[static_cast<std::size_t>(start->axis)]);
@@ -159,30 +161,40 @@ class LeastSeconds::UnitsMaker {
   }
 
   static SegmentUnits::Gather gather_of(const UnitTimes& times) {
-    return {.copies = times.runs.compute, .arrivals = times.copies_in, .collectives = times.collectives};
+    return {.copies = times.runs,
+            .arrivals = times.copies_in,
+            .collectives = times.collectives,
+            .launches = times.launches};
   }
 
   /// Segment by segment, as a forward pass does without prefetch.
   void gather(Units& result) {
     result.segments.resize(graph_.segments.size());
-    result.are_own = true;
+    result.most_ahead = most_ahead_that_is_certain(layout_.units_of_segment);
+    const bool are_certain = result.most_ahead >= 0;
     std::vector<UnitTimes> own(graph_.segments.size());
+    std::vector<UnitTimes> of_unit(layout_.units.size());
     for (std::size_t s = 0; s < graph_.segments.size(); ++s) {
       const std::vector<int>& units = layout_.units_of_segment[s];
-      if (first_[s] == s) {
-        for (const int number : units) unit(number).wait();
-        own[s] = take();
-      } else {
-        own[s] = own[first_[s]];
-      }
       SegmentUnits& segment = result.segments[s];
-      segment.gather = gather_of(own[s]);
       segment.has_one = units.size() == 1;
-      const Users users = units.empty() ? Users{} : users_[at(units.front())];
-      segment.begins_unit = users.are_own && users.first == s;
-      segment.ends_unit = users.are_own && users.last == s;
+      const UnitUsers users = units.empty() ? UnitUsers{} : users_[at(units.front())];
+      segment.begins_unit = are_certain ? !units.empty() && !is_as_before(layout_.units_of_segment, s)
+                                        : users.are_own && users.first == s;
+      segment.ends_unit = are_certain ? !units.empty() && !is_as_before(layout_.units_of_segment, s + 1)
+                                      : users.are_own && users.last == s;
+      if (first_[s] != s) {
+        own[s] = own[first_[s]];
+      } else {
+        for (const int number : units) {
+          unit(number).wait();
+          const UnitTimes times = take();
+          if (users_[at(number)].first == s) of_unit[at(number)] = times;
+          if (users_[at(number)].first == s || (are_certain && segment.begins_unit)) own[s] += of_unit[at(number)];
+        }
+      }
+      segment.gather = gather_of(own[s]);
       segment.reads_in_backward = reads_weights_in_backward(graph_.segments[s]);
-      result.are_own = result.are_own && (users.are_own || units.empty());
       result.gathers += own[s];
       if (!is_gathered_again(result, s)) continue;
       if (layout_.reshard_ranks == 0) {
@@ -203,7 +215,7 @@ class LeastSeconds::UnitsMaker {
       unit(number).wait();
       again = take();
     }
-    segment.slices = slices.runs.compute;
+    segment.slices = slices.runs;
     segment.regather = gather_of(again);
     result.regathers += slices;
     UnitTimes apart = again;
@@ -218,35 +230,13 @@ class LeastSeconds::UnitsMaker {
     if (layout_.reshard_ranks > 0 && layout_.units_of_segment[segment].size() != 1) return false;
     if (!units.has_backward[segment] || !reads_weights_in_backward(graph_.segments[segment])) return false;
     return std::ranges::all_of(layout_.units_of_segment[segment], [&](int unit) {
-      const Users& users = users_[at(unit)];
+      const UnitUsers& users = users_[at(unit)];
       return layout_.units[at(unit)].name != kRootUnit &&
              (users.count == 1 || (users.are_own && users.last == segment)) &&
              !is_kept_for_backward(job_, layout_, last_block_, unit);
     });
   }
   bool is_block(std::size_t segment) const { return graph_.segments[segment].role == SegmentRole::block; }
-
-  /// The segments that use a unit.
-  struct Users {
-    std::size_t first = 0, last = 0;
-    std::size_t count = 0;
-    bool are_own = false;  // one, or neighbouring blocks, without another unit
-  };
-
-  std::vector<Users> users_of_units() const {
-    std::vector<Users> all(layout_.units.size());
-    for (std::size_t s = 0; s < graph_.segments.size(); ++s) {
-      for (const int unit : layout_.units_of_segment[s]) {
-        Users& users = all[at(unit)];
-        const bool is_first = users.count++ == 0;
-        if (is_first) users.first = s;
-        const bool follows = is_block(users.first) && is_block(s) && users.last + 1 == s;
-        users.are_own = (is_first || (users.are_own && follows)) && layout_.units_of_segment[s].size() == 1;
-        users.last = s;
-      }
-    }
-    return all;
-  }
 
   /// After the backward pass of each segment, from the last to the first.
   UnitTimes reductions(Units& result, Reductions member) {
@@ -268,9 +258,11 @@ class LeastSeconds::UnitsMaker {
       const auto& [begun, finished] = *reduced;
       if (s == 0) host_.land();
       const UnitTimes landed = take();
-      result.segments[s].*member = {.pieces = begun.runs.compute,
+      result.segments[s].*member = {.pieces = begun.runs,
+                                    .sums = finished.runs,
                                     .collectives = begun.collectives + finished.collectives,
-                                    .sums = finished.runs.compute,
+                                    .launches = begun.launches - begun.on_host,
+                                    .launches_behind = finished.launches - finished.on_host,
                                     .behind = begun.collectives - begun.first_collective + finished.collectives,
                                     .landing = finished.on_host,
                                     .leaving = finished.copies_out,
@@ -301,14 +293,14 @@ class LeastSeconds::UnitsMaker {
   /// Whole, for a later micro-batch.
   void keep_gradients(Units& result, Reductions member) {
     if (layout_.shards == 1) return;
-    std::vector<std::optional<double>> known(graph_.segments.size());  // by first alike segment
+    std::vector<std::optional<Kernels>> known(graph_.segments.size());  // by first alike segment
     for (std::size_t s = graph_.segments.size(); s-- > 0;) {
-      std::optional<double>& pieces = known[first_[s]];
+      std::optional<Kernels>& pieces = known[first_[s]];
       if (!pieces) {
         for (const int number : backward(first_[s])) unit(number).accumulate();
-        pieces = take().runs.compute;
+        pieces = take().runs;
       }
-      result.segments[s].*member = {.pieces = *pieces};
+      result.segments[s].*member = {.pieces = *pieces, .sums = {}};
     }
   }
 
@@ -356,7 +348,7 @@ class LeastSeconds::UnitsMaker {
   const Graph& graph_;
   std::array<program::Group, program::kAxes> groups_;  // by axis
   const int last_block_ = last_block(graph_);
-  std::vector<Users> users_;  // by unit
+  std::vector<UnitUsers> users_;  // by unit
   const Job& job_;
   const WorkTimer& timer_;
   const UnitLayout& layout_;

@@ -19,15 +19,20 @@ constexpr double kRounding = 1 - 1e-9;
 /// Copies of activations are rounded to ticks one by one; the shortest takes some ten thousand.
 constexpr double kCopiesRounding = 1 - 1e-4;
 
+/// Where the host needs a smaller part of the time that kernels take, it is ahead of them nearly always.
+constexpr double kHostMatters = 3;
+
 /// The passes of a job's micro-batches, and how long they take.
 class Passes {
  public:
-  Passes(const LeastSeconds::Units& units, const std::vector<SegmentTicks>& segments, const Job& job, OpenChoices open)
+  Passes(const LeastSeconds::Units& units, const std::vector<SegmentTicks>& segments, const Job& job, OpenChoices open,
+         bool follows_host)
       : units_(units), segments_(segments), job_(job), is_open_(open.has(OpenChoice::prefetch)) {
+    order_.follows_host = follows_host;
     const Offload offload = offload_of(job);
     const bool are_ahead = job.mesh.shard > 1 || offload.parameters;  // else there is nothing to hide
     order_.has_groups = std::holds_alternative<ReshardGroups>(job.reshard);
-    order_.is_exact = units.are_own && !is_open_ && job.prefetch_limit == 0;
+    order_.is_exact = job.forward_prefetch <= units.most_ahead && !is_open_ && job.prefetch_limit == 0;
     order_.knows_copies = order_.is_exact && !open.has(OpenChoice::checkpointing);
     if (are_ahead) order_.forward_ahead = is_open_ ? kAllUnits : job.forward_prefetch;
     if (are_ahead) set_backward(is_open_ ? BackwardPrefetch::pre : job.backward_prefetch);
@@ -37,32 +42,60 @@ class Passes {
         order_.finishes_at_once || !(open.has(OpenChoice::reduce_finish) || open.has(OpenChoice::checkpointing));
   }
 
+  struct Ticks {
+    double compute = 0;
+    double host = 0;  // until all is launched, if the passes follow the host
+  };
+  /// Whether it is known in which order all kernels run.
+  bool are_certain() const { return order_.is_exact && order_.knows_finish; }
   /// All micro-batches, and the sums over replicas.
-  double take_all() {
-    const MicroBatchTicks first = take(&SegmentUnits::first);
-    if (job_.accumulation == 1) return ends(first);
-    const MicroBatchTicks later = take(&SegmentUnits::later);
-    return first.all + static_cast<double>(job_.accumulation - 2) * later.all + ends(later);
+  Ticks take_all() {
+    Ticks all;
+    if (job_.accumulation == 1) return ends(all, &SegmentUnits::first);
+    repeat(all, &SegmentUnits::first, 1);
+    repeat(all, &SegmentUnits::later, job_.accumulation - 2);
+    return ends(all, &SegmentUnits::later);
   }
   /// Likewise, of two or more that keep whole gradients for the last one.
-  double take_all_keeping() {
-    double before = take(&SegmentUnits::keep_first).all;
-    if (job_.accumulation > 2) {
-      before += static_cast<double>(job_.accumulation - 2) * take(&SegmentUnits::keep_later).all;
-    }
-    return before + ends(take(&SegmentUnits::all_kept));
+  Ticks take_all_keeping() {
+    Ticks all;
+    repeat(all, &SegmentUnits::keep_first, 1);
+    repeat(all, &SegmentUnits::keep_later, job_.accumulation - 2);
+    return ends(all, &SegmentUnits::all_kept);
   }
 
  private:
-  double ends(const MicroBatchTicks& last) const { return std::max(last.all, last.top_backward + units_.replica_sums); }
+  static void add(Ticks& all, const MicroBatchTicks& more, double times) {
+    all.host = all.compute + (times - 1) * more.all + more.host;
+    all.compute += times * more.all;
+  }
 
-  MicroBatchTicks take(Reductions reductions) {
-    MicroBatchTicks ticks = least_micro_batch(segments_, units_.segments, order_, reductions);
+  /// A micro-batch takes no less if the host is further behind when it begins. Where it is further ahead after one than
+  /// before it, nothing is taken to be known of it in those that follow.
+  void repeat(Ticks& all, Reductions reductions, std::int64_t times) {
+    if (times == 0) return;
+    const double ahead = all.host - all.compute;
+    const MicroBatchTicks ticks = take(reductions, ahead);
+    const bool falls_behind = !order_.follows_host || ticks.host - ticks.all >= ahead;
+    add(all, ticks, falls_behind ? static_cast<double>(times) : 1);
+    if (falls_behind || times == 1) return;
+    add(all, take(reductions, kNever), static_cast<double>(times - 1));
+  }
+  Ticks ends(Ticks all, Reductions reductions) {
+    const MicroBatchTicks last = take(reductions, all.host - all.compute);
+    return {.compute = all.compute + std::max(last.all, last.top_backward + units_.replica_sums),
+            .host = all.compute + last.host};
+  }
+
+  MicroBatchTicks take(Reductions reductions, double host) {
+    MicroBatchTicks ticks = least_micro_batch(segments_, units_.segments, order_, reductions, host);
     if (!is_open_ || order_.forward_ahead == 0) return ticks;
     set_backward(BackwardPrefetch::none);  // another order of collectives
-    const MicroBatchTicks late = least_micro_batch(segments_, units_.segments, order_, reductions);
+    const MicroBatchTicks late = least_micro_batch(segments_, units_.segments, order_, reductions, host);
     set_backward(BackwardPrefetch::pre);
-    return {.all = std::min(ticks.all, late.all), .top_backward = std::min(ticks.top_backward, late.top_backward)};
+    return {.all = std::min(ticks.all, late.all),
+            .top_backward = std::min(ticks.top_backward, late.top_backward),
+            .host = std::min(ticks.host, late.host)};
   }
 
   static constexpr std::int64_t kAllUnits = std::numeric_limits<std::int64_t>::max();
@@ -92,17 +125,17 @@ Kernels LeastSeconds::blocks_of(const Parts& parts, const Graph& graph, const Jo
   segments.resize(times.size());
   for (std::size_t s = 0; s < times.size(); ++s) {
     blocks.then(times[s].forward);
-    segments[s] = {.forward = times[s].forward.compute, .has_backward = has_backward[s]};
+    segments[s] = {.forward = times[s].forward, .recompute = {}, .backward = {}, .has_backward = has_backward[s]};
   }
   for (std::size_t s = times.size(); s-- > 0;) {
     if (!has_backward[s]) break;
     if (!may_keep_all && is_checkpointed(job, graph, has_backward, static_cast<int>(s))) {
       const Kernels& recompute = policy ? times[s].recompute_selective.at(*policy) : times[s].recompute;
       blocks.then(recompute);
-      segments[s].recompute = recompute.compute;
+      segments[s].recompute = recompute;
     }
     blocks.then(times[s].backward);
-    segments[s].backward = times[s].backward.compute;
+    segments[s].backward = times[s].backward;
   }
   return blocks;
 }
@@ -145,14 +178,36 @@ double LeastSeconds::step_seconds(const Parts& parts, const Graph& graph, const 
   const double copies_in = sum(copied, [](const UnitTimes& each) { return each.copies_in; });
   const double copies_out = sum(copied, [](const UnitTimes& each) { return each.copies_out; });
 
-  Passes passes(units, segments, job, open);
-  double waited = may_keep ? passes.take_all_keeping() : passes.take_all();
-  if (may_keep && open.has(OpenChoice::accumulate)) waited = std::min(waited, passes.take_all());
-  // What follows the passes is launched behind all that they launch.
-  waited = std::max(waited, sum_of_passes(blocks.host, of_host)) + units.results;
-  // The host updates what it keeps once all gradients are there.
-  if (!job.optimizer_in_backward) waited += units.update.runs.compute + units.update.on_host + units.returning;
-  if (clips) waited += units.clip.runs.compute + units.clip.on_host + units.norm;
+  const double host_of_passes = sum_of_passes(blocks.host, of_host);
+  const auto waited_for = [&](bool follows_host) {
+    Passes passes(units, segments, job, open, follows_host);
+    Passes::Ticks waited = may_keep ? passes.take_all_keeping() : passes.take_all();
+    if (may_keep && open.has(OpenChoice::accumulate)) {
+      const Passes::Ticks reduced = passes.take_all();
+      waited = {.compute = std::min(waited.compute, reduced.compute), .host = std::min(waited.host, reduced.host)};
+    }
+    // What follows the passes is launched behind all that they launch.
+    waited.host = std::max(waited.host, host_of_passes);
+    waited.compute = std::max(waited.compute, host_of_passes);
+    const auto run = [&](const Kernels& kernels) {
+      waited.compute = std::max(waited.compute + kernels.compute, waited.host + kernels.launched);
+      waited.host += kernels.host;
+    };
+    if (clips) {
+      run(units.clip.runs);
+      waited.compute += units.clip.on_host + units.norm;
+    }
+    // The host updates what it keeps once all gradients are there.
+    if (!job.optimizer_in_backward) {
+      run(units.update.runs);
+      waited.compute += units.update.on_host + units.returning;
+    }
+    return waited.compute + units.results;
+  };
+  const bool follows_host = !cluster_.is_cpu() && kHostMatters * host > compute;
+  double waited = waited_for(follows_host);
+  if (follows_host && !Passes(units, segments, job, open, true).are_certain())
+    waited = std::max(waited, waited_for(false));
   return kRounding * seconds_of_ticks(std::max({host, compute, waited, collectives, copies_in, copies_out}));
 }
 
