@@ -142,7 +142,7 @@ TEST_CASE("codes of 4 bits lie in the flat tensors of blocks, and their scales a
     return bytes_labelled(made, ": shard of the flat parameter");
   };
   CHECK(shards(plain) - shards(packed) == Bytes{elements * 2 * 3 / 4 / 4});  // of 2 bytes, on 4 ranks
-  CHECK(bytes_labelled(packed, ": scales") == Bytes{scales});
+  CHECK(bytes_labelled(packed, ".weight: scales") == Bytes{scales});
   CHECK(bytes_labelled(packed, ": shard, cast") == bytes_labelled(plain, ": shard, cast"));
 }
 
