@@ -101,10 +101,9 @@ TEST_CASE("each sort of cards has its own fewest, whatever larger cards of anoth
 }
 
 TEST_CASE("cards on which some number has no rules, or that can't run the job, are no cards that are too small") {
-  ModelSpec experts = catalog_spec(*find_in_catalog("Qwen/Qwen3-30B-A3B"));
-  experts.num_hidden_layers = 4;
-  const CardRequirements routed =
-      card_requirements(experts, trainer_job({{"micro_batch", "64"}}), {.suggestions = false});
+  const ModelSpec experts = catalog_spec(*find_in_catalog("Qwen/Qwen3-30B-A3B"));
+  const CardRequirements routed = card_requirements(experts, trainer_job({}), {.suggestions = false});
+  REQUIRE_MESSAGE(!routed.cards.empty(), routed.one_card.why);
   const CardRequirement& b200 = row_of(routed, "B200-192GB");
   CHECK(b200.answer == CardAnswer::lacks_rules);
   CHECK(b200.why.find("experts in bf16 on compute capability 10.x") != std::string::npos);
@@ -126,6 +125,7 @@ TEST_CASE("activations don't depend on the number of ranks, and live beside para
   const ModelSpec dense = testing::small_model("llama");
   ModelSpec experts = catalog_spec(*find_in_catalog("Qwen/Qwen3-30B-A3B"));
   experts.num_hidden_layers = 2;
+  int compared = 0;
   for (const auto& [modeling, runtime] : {std::pair{"transformers", "pytorch-fsdp2"},
                                           {"transformers", "pytorch-fsdp1"},
                                           {"transformers", "pytorch-ddp"},
@@ -162,10 +162,11 @@ TEST_CASE("activations don't depend on the number of ranks, and live beside para
             break;  // no rules for these
           }
         }
-        if (spec == &dense) CHECK(before.has_value());
+        compared += before.has_value() ? 1 : 0;
       }
     }
   }
+  CHECK(compared >= 10);
 }
 
 TEST_SUITE("full") {

@@ -10,6 +10,7 @@
 
 #include "job/fields/job_fields.h"
 #include "job/loss/loss_options.h"
+#include "job/stacks/stacks.h"
 #include "tests/support/job_settings.h"
 #include "tests/support/models.h"
 
@@ -107,10 +108,11 @@ TEST_CASE("offload is suggested where the job doesn't fit and the nodes' host me
   const auto offloaded = [](const Estimate& e) {
     return std::ranges::find_if(e.suggestions, [](const Suggestion& s) { return s.change.starts_with("--offload "); });
   };
-  const Settings trainer{{"modeling", "transformers"}, {"seq_len", "4096"}, {"checkpointing", "full"}};
-  const auto with_runtime = [&](const char* runtime) {
-    Settings all = trainer;
-    all.emplace_back("runtime", runtime);
+  const auto with_stack = [](const char* stack) {
+    Settings all{{"seq_len", "4096"}, {"checkpointing", "full"}};
+    for (const StackDefault& each : defaults_of(stack_named(stack), parse_cluster("2xL40S"))) {
+      all.emplace_back(each.field.data(), each.value.data());
+    }
     return all;
   };
   struct Asked {
@@ -120,8 +122,8 @@ TEST_CASE("offload is suggested where the job doesn't fit and the nodes' host me
   for (const Asked& asked : {Asked{"1xH100-80GB,host=200GiB", "--offload optimizer (", {{"seq_len", "4096"}}},
                              Asked{"1xH100-80GB", "--offload optimizer (", {{"seq_len", "4096"}}},
                              Asked{"1xRTX4090", "--offload params (", {{"seq_len", "4096"}, {"checkpointing", "full"}}},
-                             Asked{"2xL40S,host=256GiB", "--offload optimizer (", with_runtime("deepspeed")},
-                             Asked{"2xL40S,host=256GiB", "--offload params (", with_runtime("pytorch-fsdp2")}}) {
+                             Asked{"2xL40S,host=256GiB", "--offload optimizer (", with_stack("deepspeed")},
+                             Asked{"2xL40S,host=256GiB", "--offload params (", with_stack("transformers")}}) {
     CAPTURE(asked.gpus);
     CAPTURE(asked.kind);
     const Estimate e = estimate_of(testing::llama_8b(), asked.gpus, asked.settings);
