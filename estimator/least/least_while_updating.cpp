@@ -1,6 +1,11 @@
 #include "estimator/least/least_while_updating.h"
 
+#include <algorithm>
+
+#include "job/parameters/quantization.h"
 #include "program/stages/adapters.h"
+#include "program/stages/offload.h"
+#include "program/stages/trainable.h"
 
 namespace vramfit {
 
@@ -42,6 +47,13 @@ Bytes zero_bucket(const Job& job) {
   return job.sharding == "full-shard" ? job.bucket_bytes / element.n * element : Bytes{};
 }
 
+/// Of a frozen matrix in few bits its codes.
+Bytes whole_weight(std::int64_t elements, const HeldParameter& held, const Job& job) {
+  constexpr std::int64_t kBitsOfByte = 8;
+  if (held.quantization != nullptr) return Bytes{elements * held.quantization->code / kBitsOfByte};
+  return elements * std::min(dtype_bytes(job.precision.compute), dtype_bytes(held.dtype));
+}
+
 /// Whether all parameters are trained, with AdamW's states on the card.
 bool has_all(const Job& job) {
   return job.runtime != Runtime::vramfit && job.optimizer == "adamw" &&
@@ -73,11 +85,24 @@ Bytes least_while_updating(const Graph& graph, const Job& job) {
   return all;
 }
 
+Bytes loaded_whole(const Graph& graph, const Job& job) {
+  const bool is_whole = job.runtime == Runtime::pytorch && job.offload.empty();
+  const bool is_parted_later = job.runtime == Runtime::deepspeed && job.quantization != "none";
+  if (!is_whole && !is_parted_later) return {};
+  const std::vector<HeldParameter> held = held_parameters(graph, job);
+  Bytes whole;
+  for (std::size_t p = 0; p < graph.parameters.size(); ++p) {
+    whole = whole + whole_weight(element_count(graph.parameters[p]), held[p], job);
+  }
+  return whole;
+}
+
 Bytes kept_by_zero(const Graph& graph, const Job& job) {
   const Bytes all = least_while_updating(graph, job);
   if (all.n > 0) return all;
+  if (job.quantization != "none") return job.sharding == "full-shard" ? zero_bucket(job) : loaded_whole(graph, job);
   Bytes kept = zero_bucket(job);
-  if (!job.offload.empty() || job.quantization != "none") return kept;
+  if (offload_of(job).parameters) return kept;
   for (const Parameter& parameter : graph.parameters) kept = kept + zero_weight(element_count(parameter), job);
   return kept;
 }

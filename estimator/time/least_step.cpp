@@ -51,17 +51,22 @@ class Passes {
   /// All micro-batches, and the sums over replicas.
   Ticks take_all() {
     Ticks all;
-    if (job_.accumulation == 1) return ends(all, &SegmentUnits::first);
+    if (job_.accumulation == 1) return ends(all, take_behind(all, &SegmentUnits::first));
     repeat(all, &SegmentUnits::first, 1);
+    if (!order_.follows_host) {  // then all later ones are alike
+      const MicroBatchTicks later = take(&SegmentUnits::later, 0);
+      add(all, later, static_cast<double>(job_.accumulation - 2));
+      return ends(all, later);
+    }
     repeat(all, &SegmentUnits::later, job_.accumulation - 2);
-    return ends(all, &SegmentUnits::later);
+    return ends(all, take_behind(all, &SegmentUnits::later));
   }
   /// Likewise, of two or more that keep whole gradients for the last one.
   Ticks take_all_keeping() {
     Ticks all;
     repeat(all, &SegmentUnits::keep_first, 1);
     repeat(all, &SegmentUnits::keep_later, job_.accumulation - 2);
-    return ends(all, &SegmentUnits::all_kept);
+    return ends(all, take_behind(all, &SegmentUnits::all_kept));
   }
 
  private:
@@ -81,12 +86,14 @@ class Passes {
     if (falls_behind || times == 1) return;
     add(all, take(reductions, kNever), static_cast<double>(times - 1));
   }
-  Ticks ends(Ticks all, Reductions reductions) {
-    const MicroBatchTicks last = take(reductions, all.host - all.compute);
+  Ticks ends(Ticks all, const MicroBatchTicks& last) const {
     return {.compute = all.compute + std::max(last.all, last.top_backward + units_.replica_sums),
             .host = all.compute + last.host};
   }
 
+  MicroBatchTicks take_behind(const Ticks& all, Reductions reductions) {
+    return take(reductions, all.host - all.compute);
+  }
   MicroBatchTicks take(Reductions reductions, double host) {
     MicroBatchTicks ticks = least_micro_batch(segments_, units_.segments, order_, reductions, host);
     if (!is_open_ || order_.forward_ahead == 0) return ticks;

@@ -124,11 +124,16 @@ void BestFirst::expand(const Node& node) {
 
 bool BestFirst::pass_over(const Node& node, Bytes most_total) {
   if (by_ == BestBy::need || node.job.runtime == Runtime::vramfit) return false;
+  if (evaluator_.lacks_host_memory(node.job)) {
+    passed_over_.push_back(option_of(node));
+    ++counts_.ruled_out;
+    return true;
+  }
   const auto has_room = [&](const LeastOfWalk& least) {
     return least.requested <= most_total && !evaluator_.is_too_much(node.job, least.reserved);
   };
-  const Bytes updating = evaluator_.least_while_updating(node.job);
-  LeastOfWalk least{.requested = updating, .reserved = updating};
+  const Bytes certain = evaluator_.least_without_walk(node.job);
+  LeastOfWalk least{.requested = certain, .reserved = certain};
   if (has_room(least)) least = evaluator_.least_memory_at_any_batch(node.job);
   if (has_room(least)) least = evaluator_.least_memory(node.job);
   const auto is_close = [&] {  // has room, so that it is no more than the card's memory
@@ -146,7 +151,7 @@ bool BestFirst::pass_over(const Node& node, Bytes most_total) {
 bool BestFirst::may_wait_by_need(Node& node) {
   while (node.walked < 3) {
     ++node.walked;
-    const Bytes reserved = node.walked == 1   ? evaluator_.least_while_updating(node.job)
+    const Bytes reserved = node.walked == 1   ? evaluator_.least_without_walk(node.job)
                            : node.walked == 2 ? evaluator_.least_memory_at_any_batch(node.job).reserved
                                               : evaluator_.least_memory(node.job).reserved;
     const Bytes least = reserved + evaluator_.outside(node.job);

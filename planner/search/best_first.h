@@ -33,7 +33,7 @@ class BestFirst {
   std::optional<Option> next(Bytes most_total, double above = -1);
 
   /// Configurations under a runtime that isn't bounded which need more than the card has, however their blocks are
-  /// placed: by speed they are passed over, without times.
+  /// placed, or more host memory than a node has: by speed they are passed over, without times.
   const std::vector<Option>& passed_over() const { return passed_over_; }
 
   /// To be called of the last configuration: it comes again with the other choices of rows that change fragments. By

@@ -30,6 +30,7 @@
 #include "program/readers/peak_activations.h"
 #include "program/readers/peaks.h"
 #include "program/stages/adapters.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 namespace {
@@ -119,6 +120,19 @@ LeastOfWalk least_of_activations(const program::Program& program, const Cluster&
           .compute_seconds = activation_seconds(program, cluster, efficiency)};
 }
 
+/// Those between a step's second and last micro-batch are as the second, so that more of them take no less memory, and
+/// each as long as another one. What GRPO's accumulate decides what is scored.
+Job with_few_micro_batches(const Job& job) {
+  constexpr std::int64_t kFew = 4;
+  Job few = job;
+  if (job.accumulation <= kFew || job.modeling == Modeling::trl_grpo) return few;
+  few.accumulation = kFew;
+  few.global_batch = job.global_batch / job.accumulation * kFew;
+  return few;
+}
+
+bool is_middle(const program::Section& section) { return section.kind == program::Section::Kind::middle; }
+
 }  // namespace
 
 const std::optional<Graph>& LeastWalked::short_graph(const Graph& graph, const Job& job, std::size_t blocks) {
@@ -143,15 +157,25 @@ std::size_t LeastWalked::alternation(const Graph& graph, const Job& job) {
 }
 
 std::optional<LeastOfWalk> LeastWalked::walked(const Graph& graph, const Job& job, std::size_t blocks) {
-  const std::pair key{job_as_flags(job, unresolved_job()), blocks};
-  if (const auto found = walked_.find(key); found != walked_.end()) return found->second;
-  const std::optional<Graph>& less = short_graph(graph, job, blocks);
-  if (!less) return std::nullopt;
-  const program::Program program = program::make_program(
-      {.graph = *less, .job = job, .device = cluster_.card.device, .coords = {}, .run = run_, .labels = false});
-  const auto least = job.runtime == Runtime::deepspeed ? least_of_activations : least_of;
-  const LeastOfWalk walk = least(program, cluster_, efficiency_);
-  return walked_.emplace(key, walk).first->second;
+  const Job few = with_few_micro_batches(job);
+  const std::pair key{job_as_flags(few, unresolved_job()), blocks};
+  auto found = walked_.find(key);
+  if (found == walked_.end()) {
+    const std::optional<Graph>& less = short_graph(graph, job, blocks);
+    if (!less) return std::nullopt;
+    program::Program program = program::make_program(
+        {.graph = *less, .job = few, .device = cluster_.card.device, .coords = {}, .run = run_, .labels = false});
+    const auto least = job.runtime == Runtime::deepspeed ? least_of_activations : least_of;
+    Walk walk{.least = least(program, cluster_, efficiency_)};
+    if (std::ranges::any_of(program.sections, is_middle)) {
+      for (program::Section& section : program.sections) section.times += is_middle(section) ? 1 : 0;
+      walk.seconds_of_another = least(program, cluster_, efficiency_).compute_seconds - walk.least.compute_seconds;
+    }
+    found = walked_.emplace(key, walk).first;
+  }
+  LeastOfWalk walk = found->second.least;
+  walk.compute_seconds += static_cast<double>(job.accumulation - few.accumulation) * found->second.seconds_of_another;
+  return walk;
 }
 
 std::optional<LeastOfWalk> LeastWalked::extended(const Graph& graph, const Job& job, std::size_t period,
@@ -187,6 +211,25 @@ double LeastWalked::seconds_of_checkpointed(const Graph& graph, const Job& job) 
 }
 
 Bytes LeastWalked::while_updating(const Graph& graph, const Job& job) { return least_while_updating(graph, job); }
+
+Bytes LeastWalked::without_walk(const Graph& graph, const Job& job) {
+  const Bytes loaded = loaded_whole(graph, job);
+  return std::max(loaded, job.runtime == Runtime::deepspeed ? kept_by_zero(graph, job) : while_updating(graph, job));
+}
+
+Bytes LeastWalked::in_host_memory(const Graph& graph, const Job& job) {
+  const bool is_of_zero = job.runtime == Runtime::deepspeed && offload_of(job).states;
+  const bool is_of_fsdp2 = job.runtime == Runtime::pytorch_fsdp2 && offload_of(job).parameters;
+  const bool has_all = job.optimizer == "adamw" && job.freeze.empty() && !has_adapters(job);
+  if (!has_all || (!is_of_zero && !is_of_fsdp2)) return {};
+  constexpr std::int64_t kOfEach = 3;  // a weight or its master, and two states
+  const Bytes each = dtype_bytes(is_of_zero ? Dtype::f32 : job.precision.storage);
+  Bytes all;
+  for (const Parameter& parameter : graph.parameters) {
+    all = all + kOfEach * (element_count(parameter) / (is_of_zero ? data_ranks(job) : job.mesh.shard) * each);
+  }
+  return all;
+}
 
 std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
   const std::size_t period = period_of(job);

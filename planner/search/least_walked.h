@@ -34,6 +34,11 @@ class LeastWalked {
   /// masters) and AdamW's states, all of which live while it updates. 0 where the job may have less of them: another
   /// optimizer, offload, adapters.
   static Bytes while_updating(const Graph& graph, const Job& job);
+  /// Likewise: also what DeepSpeed keeps all the time, and weights that are loaded whole before they are parted, if
+  /// they are.
+  static Bytes without_walk(const Graph& graph, const Job& job);
+  /// At most what a rank keeps in host memory: what is updated there, with AdamW's states. 0 where nothing is known.
+  static Bytes in_host_memory(const Graph& graph, const Job& job);
   /// None where nothing is known: blocks that differ without alternating, choices of blocks one by one, and models so
   /// shallow that to walk through all blocks takes no longer. `job` is resolved, `graph` its own.
   std::optional<LeastOfWalk> of(const Graph& graph, const Job& job);
@@ -65,7 +70,12 @@ class LeastWalked {
   std::map<std::pair<LossOptions, bool>, std::size_t> alternations_;  // by loss, and whether there are adapters
   /// Likewise, and by blocks.
   std::map<std::tuple<LossOptions, bool, std::size_t>, std::optional<Graph>> graphs_;
-  std::map<std::pair<std::string, std::size_t>, LeastOfWalk> walked_;  // by the job's flags and blocks
+  struct Walk {
+    LeastOfWalk least;
+    double seconds_of_another = 0;  // micro-batch between the first and the last one
+  };
+  std::map<std::pair<std::string, std::size_t>, Walk>
+      walked_;  // by the flags of a job with few micro-batches, and blocks
 };
 
 }  // namespace vramfit

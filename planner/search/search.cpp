@@ -98,7 +98,7 @@ double Evaluator::most_tokens_per_second(const Job& job) {
 }
 
 const Evaluator::Walked& Evaluator::walked(const Job& job) {
-  const std::string key = job_as_flags(job, unresolved_job());
+  const std::string key = without_allocator(job);
   const auto found = walked_.find(key);
   if (found != walked_.end()) return found->second;
   const SharedProgram program = lowered(graph_of(job), job);
@@ -112,7 +112,7 @@ const Evaluator::Walked& Evaluator::walked(const Job& job) {
 
 LeastOfWalk Evaluator::least_memory(const Job& job) {
   if (job.runtime == Runtime::vramfit) return {};
-  const auto found = walked_.find(job_as_flags(job, unresolved_job()));
+  const auto found = walked_.find(without_allocator(job));
   if (found != walked_.end()) return {.requested = found->second.requested, .reserved = found->second.reserved};
   return least_walked_.of(graph_of(job), job).value_or(LeastOfWalk{});
 }
@@ -133,6 +133,12 @@ LeastOfWalk Evaluator::least_memory_of_one_row(const Job& job) {
   } catch (const Error&) {  // one row may be too few
     return {};
   }
+}
+
+bool Evaluator::lacks_host_memory(const Job& job) {
+  if (job.runtime == Runtime::vramfit || job.offload.empty()) return false;
+  const Bytes of_rank = LeastWalked::in_host_memory(graph_of(job), job);
+  return exceeds_host_memory(request_.cluster.cards_per_node * of_rank, request_.cluster);
 }
 
 bool Evaluator::is_too_much(const Job& job, Bytes reserved) {

@@ -100,8 +100,10 @@ class Evaluator {
   /// whose peaks few blocks tell less exactly. `reserved` is the sum of what its streams need at once: what an
   /// allocator reserves for one row may be more than for two.
   LeastOfWalk least_memory_of_one_row(const Job& job);
-  /// Likewise without any walk (LeastWalked::while_updating).
-  Bytes least_while_updating(const Job& job) { return LeastWalked::while_updating(graph_of(job), job); }
+  /// Likewise without any walk (LeastWalked::without_walk).
+  Bytes least_without_walk(const Job& job) { return LeastWalked::without_walk(graph_of(job), job); }
+  /// Of a runtime that isn't bounded: whether it certainly keeps more in host memory than a node has.
+  bool lacks_host_memory(const Job& job);
   /// Whether a job of which the allocator reserves so much can't have the verdict `fits`.
   bool is_too_much(const Job& job, Bytes reserved);
   /// Of a job under any runtime, what is outside the allocator.
@@ -181,8 +183,8 @@ class Evaluator {
   FirstSteps first_steps_;
   std::deque<KeptProgram> programs_;  // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
-  std::map<std::string, Walked> walked_;  // by the job's flags
-  std::map<std::string, Trial> trials_;   // likewise
+  std::map<std::string, Walked> walked_;  // by the job's flags without its allocator, which is no part of a program
+  std::map<std::string, Trial> trials_;   // by the job's flags
   std::map<std::string, Estimate> estimates_;
 };
 
