@@ -11,8 +11,8 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kSmallPage = std::int64_t{2} << 20;
-/// Requests between two places at which states are compared, which takes as long as a hundred of them; and between two
-/// at which they are kept, up to that of the last: what jobs share at the beginning are load and their forward passes.
+/// kDistance: requests between two comparisons of states; one takes as long as a hundred requests. kLastKept: beyond so
+/// many requests, no state is kept for other jobs, as jobs share their beginnings: load and forward passes.
 constexpr std::size_t kDistance = 512, kLastKept = 8192;
 constexpr std::size_t kMostStages = 64;
 
@@ -106,8 +106,8 @@ bool FirstSteps::reserve(const Ledger& requests, const std::string& allocator, B
   AllocatorSettings settings = allocator_settings(allocator);
   if (!settings.expandable_segments) return false;
   settings.memory_fraction = 1;
-  if (stages_.empty() || allocator != settings_) {
-    settings_ = allocator;
+  if (stages_.empty() || settings != settings_) {
+    settings_ = settings;
     stages_.clear();
     known_.clear();
     stages_.emplace_back(Before{}.hash(), Stage{.allocator = CachingAllocator(settings, card_), .blocks = {}});

@@ -49,11 +49,10 @@ class FirstSteps {
   };
 
   Requests read(const Ledger& requests) const;
-  Stage begun() const;
   static std::uint64_t state_of(const Stage& stage, const std::vector<Request>& requests, std::size_t place);
   void keep(std::uint64_t before, const Stage& stage);
 
-  std::string settings_;
+  AllocatorSettings settings_;
   CardMemory card_{Placement{AddressOrder::ascending, 0}};
   std::deque<std::pair<std::uint64_t, Stage>> stages_;  // by what was asked for until then
   std::unordered_map<std::uint64_t, Known> known_;      // by state and what follows

@@ -1,6 +1,6 @@
 // CachingAllocator over a card without a limit, for a ledger that is known beforehand: the same blocks and figures from
-// native segments, in a third of the time. Nothing is given back but when the ledger says so, so that a pool is no
-// matter of another's, and the sizes that will be asked for are known, so that free blocks are kept by them.
+// native segments, in a third of the time. Memory is returned only where the ledger empties the cache, so pools don't
+// affect each other. The sizes that will be asked for are known, so free blocks are kept by these sizes.
 #pragma once
 
 #include <array>
@@ -163,7 +163,7 @@ class UnlimitedReplay {
   std::vector<std::uint32_t> owned_;                                // blocks, by id
   std::int64_t allocated_ = 0;                                      // in units of kMinBlock
   std::array<std::uint32_t, std::size_t{2} * kStreams> in_pair_{};  // likewise, by pool: of a pair that has begun
-  AllocatorStats stats_;                                            // but what is allocated now, and active
+  AllocatorStats stats_;                                            // without what stats() adds: allocated and active now
   ReplayState segments_;                                            // sums over segments, of fingerprints
   bool only_small_ = false, placement_mattered_ = false;
 };

@@ -65,8 +65,9 @@ class Explanation {
       none_.needs = fmt::format("{}, and {}", shortage_text(rank, estimate.cluster),
                                 host_shortage_text(estimate.host_bytes, estimate.cluster));
     }
-    none_.lacks = fmt::format("no plan{} fits {}{}: the smallest needs {}", set_choices(request_),
-                              request_.cluster.text, decided_choices(request_), none_.needs);
+    const char* const which = lacks_host_memory && !lacks_card_memory ? "what the card holds" : "the smallest";
+    none_.lacks = fmt::format("no plan{} fits {}{}: {} needs {}", set_choices(request_), request_.cluster.text,
+                              decided_choices(request_), which, none_.needs);
     plan_.why = none_.lacks;
   }
 

@@ -9,7 +9,8 @@ namespace {
 std::vector<Job> orders(const Job& job) {
   const bool recomputes = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
   const bool is_in_place = job.mesh.shard == 1 && job.precision.compute == job.precision.storage;
-  if (job.allocator != "expandable" || !recomputes || !is_in_place) return {job};
+  const bool has_units = !std::holds_alternative<WrapNothing>(job.wrap);  // else all gradients are one unit's
+  if (job.allocator != "expandable" || !recomputes || !is_in_place || !has_units) return {job};
   Job first = job;
   first.allocator = "gradients-first";
   return {job, first};

@@ -187,8 +187,8 @@ void BestFirst::look_at(Node& node, Bytes most_total) {
   node.is_exact = true;
 }
 
-/// By need, what leaves the fewest fragments comes first, of other runtimes than the engine's, all of whose choices
-/// have the same program.
+/// By need: with PyTorch's runtimes, whose choices share one program, the last choice comes first, as it leaves the
+/// fewest fragments; with the engine, the first.
 void BestFirst::leave_few_fragments(Node& node) const {
   const Space& space = spaces_[node.base];
   if (by_ == BestBy::speed || node.level == space.levels()) return;

@@ -71,7 +71,7 @@ int Labels::number_of(std::initializer_list<std::string_view> parts) {
     text_.clear();
     for (const std::string_view part : parts) text_.append(part);
     hash = hash_with(0, text_);
-  } else {  // not put together: nobody makes one label of other parts than another time
+  } else {  // equal labels are always made of the same parts, so a hash of the parts tells them apart
     for (const std::string_view part : parts) hash = hash_with(hash, part);
   }
   if (2 * texts_.size() >= places_.size()) grow();

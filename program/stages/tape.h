@@ -100,7 +100,7 @@ struct KnownTapes {
   std::vector<Made> made;
 };
 /// Likewise, of segments that have the same structure as one before them, or as a known one, to which new ones are
-/// added. Where parameters aren't those of what is known, that begins anew.
+/// added. If the graph's parameters differ from the known ones, what is known is dropped.
 SharedTapes make_shared_tapes(const TapeInputs& inputs, KnownTapes& known);
 
 /// Whether a value and its gradient count as logits_and_loss: everything in a loss segment, the head's "logits...".
