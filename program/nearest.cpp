@@ -40,7 +40,7 @@ constexpr std::array kNearest{
     Nearest{"optimizer", "", is_sharded_in_trainer,
             "--optimizer adamw is, without offload adamw-8bit:torchao, and with --sharding no-shard adamw-8bit"},
     Nearest{"optimizer", "", is_fsdp2, "--optimizer adamw is; --stack vramfit has others"},
-    Nearest{"optimizer", "", is_deepspeed, "--optimizer adamw is, and without offload adamw-8bit and adafactor"},
+    Nearest{"optimizer", "", is_deepspeed, "--optimizer adamw is, and without offload adamw-8bit:fused, adamw-8bit:paged, adamw:paged and adafactor"},
     Nearest{"optimizer", "", is_in_loop, "--optimizer adamw and adamw-8bit are"},
     Nearest{"optimizer", "", is_whole_in_trainer,
             "--optimizer adamw, adamw-8bit and adafactor are; --stack vramfit has others"},

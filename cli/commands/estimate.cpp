@@ -142,7 +142,7 @@ void check_gpus(const EstimateFlags& flags) {
                               Needing{"--calibration", !flags.calibration.empty(), "no speed is predicted"},
                               Needing{"--host-memory", !flags.job.host_memory.empty(), "there are no nodes"},
                               Needing{"--stack", !flags.job.stack.empty() && stack_of_flag(flags.job)->one_gpu.empty(),
-                                      "one card is asked about, which it has no rules for"},
+                                      "cards are asked about from one on, and for one it has no rules"},
                               Needing{"--exact", flags.exact, "there is nothing to rehearse on"},
                               Needing{"--what-if", !flags.what_ifs.empty(), "there is no single estimate"},
                               Needing{"--at-peak", flags.at_peak, "there is no single estimate"},

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <optional>
 #include <string_view>
 
@@ -178,6 +179,13 @@ constexpr std::array kFsdpWords{
     FsdpWord{"offload", "--offload", "params"},
 };
 
+/// "FULL_SHARD", as accelerate has it, and "full-shard" are "full_shard".
+std::string as_fsdp_writes(std::string_view word) {
+  std::string text(word);
+  for (char& c : text) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
 /// The flags that a value of --fsdp stands for, --sharding full-shard where it names no strategy; none where a word of
 /// it is no such word.
 std::vector<std::pair<std::string_view, std::string_view>> fsdp_flags(std::string_view value) {
@@ -186,7 +194,7 @@ std::vector<std::pair<std::string_view, std::string_view>> fsdp_flags(std::strin
   while (true) {
     const std::size_t end = value.find_first_of(" ,");
     const std::string_view word = value.substr(0, end);
-    const auto* const row = std::ranges::find(kFsdpWords, word, &FsdpWord::theirs);
+    const auto* const row = std::ranges::find(kFsdpWords, as_fsdp_writes(word), &FsdpWord::theirs);
     if (!word.empty() && row == kFsdpWords.end()) return {};
     if (!word.empty() && !row->flag.empty()) flags.emplace_back(row->flag, row->value);
     has_strategy = has_strategy || (!word.empty() && row->flag == "--sharding");

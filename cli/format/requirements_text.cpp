@@ -88,7 +88,7 @@ std::string cards_text(const CardRequirements& requirements) {
 
 /// Why there is no answer for a card, with its name.
 std::string reason_for(const CardRequirement& row) {
-  std::string text = row.why;
+  std::string text = row.why.substr(0, row.why.find("; "));  // what follows would answer for another card
   const std::string_view name = kSuchACard;
   for (std::size_t at = text.find(name); at != std::string::npos; at = text.find(name, at + row.card->name.size())) {
     text.replace(at, name.size(), row.card->name);

@@ -207,9 +207,12 @@ std::pair<std::string_view, std::string_view> split_host_memory(std::string_view
 void refuse_choices(std::string_view given) {
   constexpr std::string_view kAuto = "auto:";
   if (given.starts_with(kAuto)) {
+    const std::string_view card = given.substr(kAuto.size());
+    const std::size_t count = card.find_first_not_of("0123456789");
+    const bool has_count = count != 0 && count != std::string_view::npos && card[count] == 'x';
     refuse(given, fmt::format("auto: is for \"vramfit plan\", which finds how many GPUs it takes; give a number of "
-                              "them, such as 8x{}",
-                              printable(given.substr(kAuto.size()))));
+                              "them, such as {}{}",
+                              has_count ? "" : "8x", card.empty() ? "H100-80GB" : printable(card)));
   }
   const std::size_t last = given.rfind(',');
   if (last == std::string_view::npos || given.find('=', last) != std::string_view::npos) return;

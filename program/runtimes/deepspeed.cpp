@@ -93,9 +93,10 @@ void require_offload_of_stage(const Job& job) {
 void require_optimizer(const Job& job) {
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   if (job.optimizer == "adamw" && !is_paged) return;
+  const Offload offload = offload_of(job);
   for (const char* known : {"adamw", "adamw-8bit", "adafactor"}) {
     if (job.optimizer != known) continue;
-    if (job.offload.empty()) return;
+    if (!offload.states && !offload.parameters) return;
     throw NotModelled(
         fmt::format("--optimizer {} with --offload {} and --runtime deepspeed (accelerate has DeepSpeed's Adam of the "
                     "CPU in its place, with states in fp32: --optimizer adamw)",

@@ -296,8 +296,6 @@ void require_dtypes(const Job& job) {
 /// Codes of 4 bits and what isn't quantized are joined, so that all of it has one dtype.
 void require_quantized_base(const Job& job) {
   if (job.method != Method::qlora) return;
-  if (has_trl(job))
-    refuse_with_fsdp1(job, "method", "lora is; --stack transformers and --runtime pytorch-fsdp2 have qlora");
   if (!sharding_named(job.sharding).reshard) {
     // Rehearsed (distributed/fsdp/_flat_param.py: _writeback_orig_params).
     throw LibraryFails(
@@ -308,10 +306,12 @@ void require_quantized_base(const Job& job) {
   const Dtype computed = job.precision.compute;
   if (job.frozen_dtype.value_or(computed) == computed) return;
   // Rehearsed (distributed/fsdp/_flat_param.py: _validate_tensors_to_flatten).
+  const bool is_prepared = *job.frozen_dtype == Dtype::f32;
   throw LibraryFails(fmt::format(
-      "--method qlora with --frozen-dtype {0} and --runtime pytorch-fsdp1 (FSDP1 fails to join norms in {0}, "
-      "as prepare_model_for_kbit_training makes them, with codes of 4 bits in {1}: --frozen-dtype {1})",
-      dtype_name(*job.frozen_dtype), dtype_name(computed)));
+      "--method qlora with --frozen-dtype {0} and --runtime pytorch-fsdp1 (FSDP1 fails to join norms in {0}{2} "
+      "with codes of 4 bits in {1}: --frozen-dtype {1})",
+      dtype_name(*job.frozen_dtype), dtype_name(computed),
+      is_prepared ? ", as prepare_model_for_kbit_training makes them," : ""));
 }
 
 void require_fsdp1(const Job& job, const Cluster& cluster) {
@@ -325,7 +325,9 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
                       "--stack transformers --runtime pytorch-fsdp1 is, for transformers' Trainer, and --stack trl for "
                       "TRL's SFTTrainer");
   }
-  require_quantized_base(job);
+  if (job.method == Method::qlora && has_trl(job)) {
+    refuse_with_fsdp1(job, "method", "lora is; --stack transformers and --runtime pytorch-fsdp2 have qlora");
+  }
   if (job.lora.has_magnitudes) refuse_with_fsdp1(job, "dora", "with --runtime pytorch-fsdp2 it is");
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   if (job.optimizer != "adamw" || is_paged) refuse_with_fsdp1(job, "optimizer", "adamw:fused and adamw:foreach are");
@@ -351,6 +353,7 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
         "all weights with --precision bf16-mixed and --grad-accum 1 are; --runtime pytorch-fsdp2 has more");
   }
   eager::require_rules(job, modelled, cluster, kHonouredByFsdp1);
+  require_quantized_base(job);
   eager::require_quantization(job);
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) {
     refuse_with_fsdp1(job, "reshard", "--sharding full-shard and shard-grad-op decide");

@@ -58,7 +58,8 @@ TEST_CASE("without --gpus, cards are listed by what is known of them, each headi
       {.card = card("L4"), .answer = CardAnswer::does_not, .why = "", .fewest = {}, .fewest_changed = {}},
       {.card = card("T4"),
        .answer = CardAnswer::cannot_run,
-       .why = "such a card (compute capability 7.5) has no FP8 units",
+       .why = "such a card (compute capability 7.5) has no FP8 units; can be rehearsed: vramfit rehearse --gpus "
+              "1xV100-32GB",
        .fewest = {},
        .fewest_changed = {}}};
   const std::string text = requirements_text(requirements, "gpt2", {});

@@ -168,8 +168,8 @@ class Search(unittest.TestCase):
 
     def test_what_can_t_be_a_fork_is_refused_by_name_or_said(self):
         script = os.path.join(self.folder, "allocate.py")
-        for words, why in ((["torchrun", script, "{gib}"], '"torchrun" starts processes of its own'),
-                           ([sys.executable, "-m", "torch.distributed.run", script, "{gib}"], "torch.distributed.run starts processes of its own"),
+        for words, why in ((["torchrun", script, "{gib}"], '"torchrun" starts its own processes'),
+                           ([sys.executable, "-m", "torch.distributed.run", script, "{gib}"], "torch.distributed.run starts its own processes"),
                            ([sys.executable, "-I", script, "{gib}"], "Python's flag -I"),
                            ([sys.executable, os.path.join(self.folder, "{gib}.py")], "is no script")):
             done = subprocess.run([VRAMFIT, "rehearse", "--gpus", "1xH100-80GB", "--search", "gib=1,2", "--warm", "json", "--", *words], capture_output=True, text=True,

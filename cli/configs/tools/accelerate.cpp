@@ -96,19 +96,26 @@ void read_offloaded(const Setting& setting, Draft& draft) {
 }
 void read_config_file(const Setting& setting, Draft& draft) { draft.refer(setting, setting.text()); }
 
+/// accelerate 1.15, utils/dataclasses.py: auto, its default, is what the Trainer's arguments say, and 0 is left out, so
+/// that DeepSpeed doesn't clip.
+void read_clipping(const Setting& setting, Draft& draft) {
+  if (setting.is("auto")) return draft.understand(setting, "as the Trainer's arguments say");
+  read_clipped_norm(setting, draft);
+}
+
 constexpr std::array kDeepspeedKeys{
     KeyRow{"zero_stage", read_zero_stage},
     KeyRow{"offload_optimizer_device", read_offloaded},
     KeyRow{"offload_param_device", read_offloaded},
     KeyRow{"gradient_accumulation_steps", read_count<kGradAccum>},
     KeyRow{"deepspeed_config_file", read_config_file},
+    KeyRow{"gradient_clipping", read_clipping},
 };
 constexpr std::array kDeepspeedOthers{
     UnmodelledKeys{"experts that ZeRO-3 gathers whole", "deepspeed_moe_layer_cls_names"},
 };
 constexpr std::array kDeepspeedIgnored{
     IgnoredKeys{"affects only loading and saving", "zero3_init_flag zero3_save_16bit_model"},
-    IgnoredKeys{"gradients are clipped in an estimate", "gradient_clipping"},
     IgnoredKeys{"where what is offloaded to disk lies", "offload_*_nvme_path"},
     IgnoredKeys{
         "how processes are started",

@@ -324,7 +324,7 @@ void read_load_in_8bit(const Setting& setting, Draft& draft) {
 }
 
 void read_clipped_norm(const Setting& setting, Draft& draft) {
-  const bool is_clipped = !setting.is_off() && !setting.node->is_null();
+  const bool is_clipped = !setting.is_off() && !setting.node->is_null() && setting.real() > 0;
   draft.set(fact::kClipping, is_clipped ? "on" : "off", setting,
             is_clipped ? "gradients are clipped, as in every estimate without --no-clip" : "--no-clip");
 }

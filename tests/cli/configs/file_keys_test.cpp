@@ -124,7 +124,7 @@ TEST_CASE("arguments that switch something on by themselves, or off, are read as
   CHECK(says(imported("t.yaml", kTrainer + "torch_compile_mode: default\n").unmodelled, "torch_compile_mode",
              "torch.compile"));
   CHECK(value_of(imported("t.yaml", kTrainer + "full_determinism: true\n"), "deterministic") == "on");
-  for (const char* const none : {"0", "0.0", "null"}) {
+  for (const char* const none : {"0", "0.0", "-1", "null"}) {
     CAPTURE(none);
     const ImportedJob job = imported("t.yaml", kTrainer + "max_grad_norm: " + none + "\n");
     CHECK(says(job.understood, "max_grad_norm", "--no-clip"));
@@ -137,6 +137,12 @@ TEST_CASE("arguments that switch something on by themselves, or off, are read as
   CHECK(command_of(imported("t.yaml", kTrainer)).find("--no-clip") == std::string::npos);
   CHECK(says(imported("ds.json", R"({"zero_optimization": {"stage": 2}, "gradient_clipping": 0})").understood,
              "gradient_clipping", "--no-clip"));
+  const std::string accelerate =
+      "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n  gradient_clipping: ";
+  for (const auto& [value, clips] : {std::pair{"0.0", false}, std::pair{"1.0", true}, std::pair{"auto", true}}) {
+    CAPTURE(value);
+    CHECK(imported("accelerate.yaml", accelerate + value + "\n").clips == clips);
+  }
 }
 
 TEST_CASE("torchtune clips where clip_grad_norm says so, and has no length without the tokenizer's") {

@@ -174,7 +174,8 @@ TEST_CASE("transformers' --fsdp is read with its words, and without any") {
     const Job job = choice_of(words).job;
     return job.sharding + " " + job_field_named("offload").get(job);
   };
-  for (const char* words : {"full_shard", "full_shard auto_wrap", "auto_wrap", "true", "full_shard,auto_wrap"}) {
+  for (const char* words : {"full_shard", "full_shard auto_wrap", "auto_wrap", "true", "full_shard,auto_wrap",
+                            "FULL_SHARD", "full-shard"}) {
     CAPTURE(words);
     CHECK(read({"--fsdp", words, "some-model"}) == read({"--sharding", "full-shard"}));
     CHECK(read({"some-model", std::string("--fsdp=") + words}) == read({"--sharding", "full-shard"}));

@@ -216,6 +216,8 @@ TEST_CASE("what a plan alone takes is called that, not an unknown card") {
                        doctest::Contains("auto: is for \"vramfit plan\", which finds how many GPUs it takes; give a "
                                          "number of them, such as 8xRTX4090"),
                        InputError);
+  CHECK_THROWS_WITH_AS(parse_cluster("auto:4xH100"), doctest::Contains("such as 4xH100"), InputError);
+  CHECK_THROWS_WITH_AS(parse_cluster("auto:"), doctest::Contains("such as 8xH100-80GB"), InputError);
   for (const char* several : {"4xRTX4090,1xH100", "4xRTX4090,host=64GiB,1xH100", "4xRTX4090,"}) {
     CAPTURE(several);
     CHECK_THROWS_WITH_AS(parse_cluster(several), doctest::Contains("\"vramfit plan\" takes several"), InputError);

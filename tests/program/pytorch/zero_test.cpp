@@ -134,7 +134,8 @@ TEST_CASE("what has no rules is refused by name") {
            {"sharding", "no-shard", "--sharding no-shard"},
            {"offload", "params", "--offload params with --runtime deepspeed (--offload optimizer is)"},
            {"optimizer", "sgd",
-            "--optimizer sgd:fused (--optimizer adamw is, and without offload adamw-8bit and adafactor)"},
+            "--optimizer sgd:fused (--optimizer adamw is, and without offload adamw-8bit:fused, adamw-8bit:paged, "
+            "adamw:paged and adafactor)"},
            {"optimizer", "adamw-8bit:torchao", "--optimizer adamw-8bit:torchao"},
            {"optimizer", "adamw-4bit", "--optimizer adamw-4bit"},
            {"precision", "fp32", "--precision fp32 with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
@@ -178,6 +179,9 @@ TEST_CASE("with offload accelerate puts DeepSpeed's Adam in the place of other o
     CAPTURE(optimizer);
     CHECK_THROWS_WITH_AS(require_rules(asked({{"optimizer", optimizer}, {"offload", "optimizer"}}, two), two),
                          doctest::Contains("accelerate has DeepSpeed's Adam of the CPU in its place"), NotModelled);
+    CHECK_THROWS_WITH_AS(require_rules(asked({{"optimizer", optimizer}, {"offload", "activations"}}, two), two),
+                         doctest::Contains("--offload activations with --runtime deepspeed (--offload optimizer is"),
+                         NotModelled);
   }
 }
 
