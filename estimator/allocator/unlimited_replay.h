@@ -163,8 +163,8 @@ class UnlimitedReplay {
   std::vector<std::uint32_t> owned_;                                // blocks, by id
   std::int64_t allocated_ = 0;                                      // in units of kMinBlock
   std::array<std::uint32_t, std::size_t{2} * kStreams> in_pair_{};  // likewise, by pool: of a pair that has begun
-  AllocatorStats stats_;                                            // without what stats() adds: allocated and active now
-  ReplayState segments_;                                            // sums over segments, of fingerprints
+  AllocatorStats stats_;  // without what stats() adds: allocated and active now
+  ReplayState segments_;  // sums over segments, of fingerprints
   bool only_small_ = false, placement_mattered_ = false;
 };
 

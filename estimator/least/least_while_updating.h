@@ -16,8 +16,8 @@ Bytes least_while_updating(const Graph& graph, const Job& job);
 /// beside its activations at any moment of such a step.
 Bytes least_between_updates(const Graph& graph, const Job& job);
 
-/// At most the bytes of weights that are whole on each card at some time: nothing parts them, or DeepSpeed does once all
-/// are loaded, as it does where they have few bits. 0 for other runtimes.
+/// At most the bytes of weights that are whole on each card at some time: nothing parts them, or DeepSpeed does once
+/// all are loaded, as it does where they have few bits. 0 for other runtimes.
 Bytes loaded_whole(const Graph& graph, const Job& job);
 
 /// What DeepSpeed keeps on the card all the time, in steps after the first one: at most that, likewise.

@@ -51,10 +51,10 @@ struct Dimension {
   /// Whether jobs that differ in this row alone, and of which the bound of memory says the same, have nearly as many
   /// fragments.
   bool is_fine = false;
-  /// Whether its choices differ in the allocator's fragments, and hardly in anything else: the first requests least, and
-  /// others are timed anew where their programs differ. Such rows are the last; the first choice is the job as it is, and others are tried
-  /// where the fragments of those before it are too many. With PyTorch's runtimes, the last one leaves the fewest in
-  /// most jobs: where the smallest need is looked for, it comes first.
+  /// Whether its choices differ in the allocator's fragments, and hardly in anything else: the first requests least,
+  /// and others are timed anew where their programs differ. Such rows are the last; the first choice is the job as it
+  /// is, and others are tried where the fragments of those before it are too many. With PyTorch's runtimes, the last
+  /// one leaves the fewest in most jobs: where the smallest need is looked for, it comes first.
   bool only_fragments = false;
 };
 

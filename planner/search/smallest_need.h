@@ -21,8 +21,8 @@ class SmallestNeed {
   /// in one choice. Adds the bounds to `counts`.
   void find(const std::vector<std::vector<Change>>& groups, SearchCounts& counts);
 
-  /// None if there are no rules for any. Where some lack host memory alone, the one of these that lacks the least, among
-  /// those that were tried: what is looked for is the smallest need of the card.
+  /// None if there are no rules for any. Where some lack host memory alone, the one of these that lacks the least,
+  /// among those that were tried: what is looked for is the smallest need of the card.
   const std::optional<Job>& job() const { return lacks_host_ ? lacks_host_ : smallest_; }
 
   /// The first one that there are no rules for.
