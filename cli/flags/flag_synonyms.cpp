@@ -10,6 +10,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/suggest.h"
+#include "job/fields/job_field_words.h"
+#include "job/sharding/fsdp_strategies.h"
 
 namespace vramfit {
 namespace {
@@ -165,39 +167,23 @@ std::optional<std::string> said_by_switch(const Synonym& row, const std::string&
   return is_on ? std::string(row.value) : value;
 }
 
-/// transformers' --fsdp takes words: a strategy, auto_wrap, which is how the Trainer wraps anyway, and offload.
-struct FsdpWord {
-  std::string_view theirs, flag, value;
-};
-constexpr std::array kFsdpWords{
-    FsdpWord{"full_shard", "--sharding", "full-shard"},
-    FsdpWord{"shard_grad_op", "--sharding", "shard-grad-op"},
-    FsdpWord{"no_shard", "--sharding", "no-shard"},
-    FsdpWord{"hybrid_shard", "--sharding", "hybrid-shard"},
-    FsdpWord{"hybrid_shard_zero2", "--sharding", "hybrid-shard-zero2"},
-    FsdpWord{"auto_wrap", "", ""},
-    FsdpWord{"offload", "--offload", "params"},
-};
-
-/// "FULL_SHARD", as accelerate has it, and "full-shard" are "full_shard".
-std::string as_fsdp_writes(std::string_view word) {
-  std::string text(word);
-  for (char& c : text) c = c == '-' ? '_' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-/// The flags that a value of --fsdp stands for, --sharding full-shard where it names no strategy; none where a word of
-/// it is no such word.
+/// The flags that a value of --fsdp stands for. transformers' takes words: a strategy, without which it is
+/// --sharding full-shard, auto_wrap, which is how the Trainer wraps anyway, and offload. None where a word is no such
+/// word. Case doesn't matter, nor does '-' for '_'.
 std::vector<std::pair<std::string_view, std::string_view>> fsdp_flags(std::string_view value) {
   std::vector<std::pair<std::string_view, std::string_view>> flags;
   bool has_strategy = false;
   while (true) {
     const std::size_t end = value.find_first_of(" ,");
-    const std::string_view word = value.substr(0, end);
-    const auto* const row = std::ranges::find(kFsdpWords, as_fsdp_writes(word), &FsdpWord::theirs);
-    if (!word.empty() && row == kFsdpWords.end()) return {};
-    if (!word.empty() && !row->flag.empty()) flags.emplace_back(row->flag, row->value);
-    has_strategy = has_strategy || (!word.empty() && row->flag == "--sharding");
+    const std::string word = folded_word(value.substr(0, end));
+    if (const auto* const known = std::ranges::find(kFsdpStrategies, word); known != kFsdpStrategies.end()) {
+      flags.emplace_back("--sharding", *known);
+      has_strategy = true;
+    } else if (word == "offload") {
+      flags.emplace_back("--offload", "params");
+    } else if (!word.empty() && word != "auto-wrap") {
+      return {};
+    }
     if (end == std::string_view::npos) break;
     value.remove_prefix(end + 1);
   }

@@ -228,13 +228,17 @@ std::optional<RankEstimate> rank_with(const Change& change, const Estimate& e, c
   }
 }
 
+/// `rank`: with the change.
+Suggestion suggestion(const Change& change, const Estimate& e, const RankEstimate& rank) {
+  return {.change = change.flags,
+          .total_after = rank.total,
+          .saved = e.ranks.front().total - rank.total,
+          .verdict = verdict_of(rank, change.cluster)};
+}
+
 std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, const Estimated& from) {
   const std::optional<RankEstimate> rank = rank_with(change, e, from);
-  if (!rank) return std::nullopt;
-  return Suggestion{.change = change.flags,
-                    .total_after = rank->total,
-                    .saved = e.ranks.front().total - rank->total,
-                    .verdict = verdict_of(*rank, change.cluster)};
+  return rank ? std::optional(suggestion(change, e, *rank)) : std::nullopt;
 }
 
 /// Copies over PCIe and an update on the CPU take time, so nothing leaves the card where the job fits.
@@ -257,10 +261,7 @@ std::optional<Suggestion> offload(const Estimate& e, const Estimated& from) {
     const Bytes host = e.cluster.cards_per_node * rank->host;
     if (exceeds_host_memory(host, e.cluster)) continue;
     change.flags += fmt::format(" ({} GiB of host memory)", ceil_div(host.n, kGiB.n));
-    last = Suggestion{.change = change.flags,
-                      .total_after = rank->total,
-                      .saved = e.ranks.front().total - rank->total,
-                      .verdict = verdict_of(*rank, e.cluster)};
+    last = suggestion(change, e, *rank);
     if (last->verdict == Verdict::fits) break;
   }
   return last;

@@ -93,13 +93,6 @@ constexpr std::array kWords{
 constexpr std::array kToggleWords{Word{"", "true", "on"},   Word{"", "yes", "on"}, Word{"", "1", "on"},
                                   Word{"", "false", "off"}, Word{"", "no", "off"}, Word{"", "0", "off"}};
 
-std::string folded(std::string_view text) {
-  std::string result(text);
-  std::ranges::transform(result, result.begin(),
-                         [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
-  return result;
-}
-
 std::string_view meant_by(std::span<const Word> words, std::string_view field, const std::string& said) {
   const auto found =
       std::ranges::find_if(words, [&](const Word& word) { return word.field == field && word.said == said; });
@@ -129,11 +122,18 @@ std::string without_k(std::string_view value) {
 
 }  // namespace
 
+std::string folded_word(std::string_view text) {
+  std::string result(text);
+  std::ranges::transform(result, result.begin(),
+                         [](unsigned char c) { return c == '_' ? '-' : static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
 std::string as_known_value(const JobField& field, std::string_view value) {
   if (field.form == FieldForm::integer) return without_k(value);
   constexpr std::size_t kLongestWord = 40;
   if (value.size() > kLongestWord || is_listed(field.values, value)) return std::string(value);
-  const std::string word = folded(value);
+  const std::string word = folded_word(value);
   if (is_listed(field.values, word)) return word;
   const std::string_view meant =
       field.form == FieldForm::toggle ? meant_by(kToggleWords, "", word) : meant_by(kWords, field.name, word);

@@ -8,6 +8,9 @@
 
 namespace vramfit {
 
+/// In lower case, with '-' for '_'.
+std::string folded_word(std::string_view text);
+
 /// `value` as the field's own reader takes it; unchanged when nothing here knows it. Case and '_' do not matter.
 std::string as_known_value(const JobField& field, std::string_view value);
 

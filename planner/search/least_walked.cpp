@@ -210,11 +210,10 @@ double LeastWalked::seconds_of_checkpointed(const Graph& graph, const Job& job) 
   return static_cast<double>(blocks / period) * (high->compute_seconds - low->compute_seconds);
 }
 
-Bytes LeastWalked::while_updating(const Graph& graph, const Job& job) { return least_while_updating(graph, job); }
-
 Bytes LeastWalked::without_walk(const Graph& graph, const Job& job) {
   const Bytes loaded = loaded_whole(graph, job);
-  return std::max(loaded, job.runtime == Runtime::deepspeed ? kept_by_zero(graph, job) : while_updating(graph, job));
+  return std::max(loaded,
+                  job.runtime == Runtime::deepspeed ? kept_by_zero(graph, job) : least_while_updating(graph, job));
 }
 
 Bytes LeastWalked::in_host_memory(const Graph& graph, const Job& job) {

@@ -30,12 +30,8 @@ class LeastWalked {
   LeastWalked(const ModelSpec& spec, const Cluster& cluster, const Efficiency& efficiency, RunEffects run)
       : spec_(spec), cluster_(cluster), efficiency_(efficiency), run_(run) {}
 
-  /// At most what a job requests at once, without a walk: shards of parameters, their gradients (of DeepSpeed's, their
-  /// masters) and AdamW's states, all of which live while it updates. 0 where the job may have less of them: another
-  /// optimizer, offload, adapters.
-  static Bytes while_updating(const Graph& graph, const Job& job);
-  /// Likewise: also what DeepSpeed keeps all the time, and weights that are loaded whole before they are parted, if
-  /// they are.
+  /// At most what a job requests at once, without a walk: what lives while it updates (least_while_updating()), what
+  /// DeepSpeed keeps all the time, and weights that are loaded whole before they are parted, if they are.
   static Bytes without_walk(const Graph& graph, const Job& job);
   /// At most what a rank keeps in host memory: what is updated there, with AdamW's states. 0 where nothing is known.
   static Bytes in_host_memory(const Graph& graph, const Job& job);

@@ -1,29 +1,24 @@
 // accelerate 1.15, utils/dataclasses.py, FullyShardedDataParallelPlugin; the same keys in transformers' fsdp_config and
 // in axolotl's.
+#include <algorithm>
 #include <array>
+#include <string>
 
 #include <fmt/format.h>
 
 #include "cli/configs/tools/shared.h"
+#include "job/sharding/fsdp_strategies.h"
 
 namespace vramfit {
 namespace {
 
 /// FULL_SHARD by its name, or by its place in torch's list, from 1.
 void read_strategy(const Setting& setting, Draft& draft) {
-  struct Strategy {
-    std::string_view theirs, number, ours;
-  };
-  constexpr std::array kStrategies{
-      Strategy{"full_shard", "1", "full-shard"},
-      Strategy{"shard_grad_op", "2", "shard-grad-op"},
-      Strategy{"no_shard", "3", "no-shard"},
-      Strategy{"hybrid_shard", "4", "hybrid-shard"},
-      Strategy{"hybrid_shard_zero2", "5", "hybrid-shard-zero2"},
-  };
-  for (const Strategy& strategy : kStrategies) {
-    if (!setting.is(strategy.theirs) && !setting.is(strategy.number)) continue;
-    draft.set(fact::kFsdpStrategy, std::string(strategy.ours), setting);
+  for (std::size_t i = 0; i < kFsdpStrategies.size(); ++i) {
+    std::string theirs(kFsdpStrategies[i]);
+    std::ranges::replace(theirs, '-', '_');
+    if (!setting.is(theirs) && !setting.is(fmt::to_string(i + 1))) continue;
+    draft.set(fact::kFsdpStrategy, std::string(kFsdpStrategies[i]), setting);
     return;
   }
   setting.fail(fmt::format("{} is no strategy of FSDP", shown(*setting.node)));

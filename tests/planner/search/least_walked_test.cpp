@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "estimator/least/least_while_updating.h"
 #include "estimator/time/seconds.h"
 #include "model_specs/catalog.h"
 #include "planner/search/best_first.h"
@@ -152,7 +153,7 @@ TEST_CASE("walks of few blocks never say more than a walk of all of them, and mo
     CHECK(bound.has_value() == whole.has_value());
     if (!bound || !whole) return;
     check_memory(*bound, *whole);
-    const Bytes least_updating = LeastWalked::while_updating(graph, job);
+    const Bytes least_updating = least_while_updating(graph, job);
     CHECK(least_updating <= whole->requested);
     if (4 * least_updating.n > whole->requested.n) ++updating;
     CHECK(bound->compute_seconds <= whole->compute_seconds);
@@ -204,7 +205,7 @@ TEST_CASE("under DeepSpeed, activations of few blocks and what is kept never say
     const auto& [least, request, graph, job, bound, whole] = walk;
     if (!whole) return;
     const std::optional<LeastOfWalk> at_any = least.at_any_batch(graph, job);
-    CHECK(LeastWalked::while_updating(graph, job) <= whole->requested);
+    CHECK(least_while_updating(graph, job) <= whole->requested);
     if (at_any) CHECK(at_any->requested <= whole->requested);
     if (job.sharding == "full-shard" && job.micro_batch * job.accumulation > 1) {
       const std::optional<LeastOfWalk> one_row = walked(request, graph, least.with_one_row(job));
