@@ -53,8 +53,8 @@ std::string figures_note(const PlanFile& plan, const ExportTool& tool, const Exp
     jobs += fmt::format(" --job {}", folder.empty() ? file.name : (std::filesystem::path(folder) / file.name).string());
   }
   return fmt::format(
-      "\nNote: the plan's figures are for {}; ask for the tool's: vramfit estimate {}{} --gpus {} --rehearse auto\n",
-      stack_of(plan.job).what, plan.spec.name, jobs, plan.cluster.text);
+      "\nNote: the plan's figures are for {}; ask for the tool's: vramfit estimate {}{}{} --gpus {} --rehearse auto\n",
+      stack_of(plan.job).what, plan.spec.name, jobs, exported.job_flags, plan.cluster.text);
 }
 
 void write_files(const Export& exported, const std::string& folder) {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/shell_quoted.h"
 #include "base/suggest.h"
 #include "cli/configs/launch_line.h"
 #include "cli/configs/launch_prefix.h"
@@ -293,7 +294,9 @@ std::string command_of(const ImportedJob& job) {
   const std::string gpus = cluster_text(job.gpus, "CARD");
   std::string text = fmt::format("vramfit estimate {} --gpus {} --stack {}", job.model.empty() ? "MODEL" : job.model,
                                  gpus.empty() ? "CLUSTER" : gpus, job.stack);
-  for (const auto& [field, value] : job.fields) text += fmt::format(" {} {}", flag_of(job_field_named(field)), value);
+  for (const auto& [field, value] : job.fields)
+    text += fmt::format(" {} {}", flag_of(job_field_named(field)), shell_quoted(value));
+  if (job.is_ddp_on_several) text += " --sharding no-shard";  // on one GPU, nothing is sharded anyway
   if (!job.open_length.empty()) text += " --seq-len LONGEST";  // a default length would be another job's
   return text + (job.clips ? "" : " --no-clip");
 }

@@ -48,21 +48,6 @@ std::string trainer_of_stack(const JobFlags& flags) {
   return flags.stack.ends_with(kWith) ? flags.stack.substr(0, flags.stack.size() - kWith.size()) : flags.stack;
 }
 
-/// A file's choices that no other stack than a Trainer's has, and that change no result. Of --stack vramfit none is
-/// said; another's DDP may look for unused parameters, for which there are no rules.
-void leave_out_choices_of_trainer(JobFlags& flags) {
-  if (flags.stack.empty()) return;
-  const Stack& stack = stack_named(flags.stack);
-  if (has_trainer(on_stack(unresolved_job(), stack.one_gpu.empty() ? stack.several_gpus : stack.one_gpu))) return;
-  const bool is_own = flags.stack == "vramfit";
-  std::erase_if(flags.imported, [&](const auto& field) {
-    if (field.first == "find_unused_parameters") return is_own || field.second == "off";
-    if (field.first != "reentrant_checkpoints") return false;
-    if (!is_own) flags.assumed.push_back(fmt::format("checkpoints don't re-enter autograd with {}", stack.what));
-    return true;
-  });
-}
-
 /// A default length would be another job's.
 void refuse_without_length(const JobFlags& flags, const ImportedJob& job) {
   if (job.open_length.empty()) return;
@@ -83,6 +68,35 @@ std::string summary(const ImportedJob& job) {
                      job.understood.size(), job.ignored.size(), job.assumed.size(), paths);
 }
 
+/// Whether a file's choice is one that only other libraries have, and that changes no result.
+bool is_foreign(std::string_view field, std::string_view value, const Job& there) {
+  if (field == "bucket_bytes" || field == "overlap_comm" || field == "zero3_sizes") {
+    return there.runtime != Runtime::deepspeed;
+  }
+  if (field == "optimizer") return value == "adamw:deepspeed" && there.runtime != Runtime::deepspeed;
+  if (field == "rotary_positions") return there.modeling != Modeling::torchtune;
+  if (has_trainer(there)) return false;
+  if (field == "reentrant_checkpoints") return true;
+  // Another library's DDP may look for unused parameters, for which there are no rules.
+  return field == "find_unused_parameters" && (there.runtime == Runtime::vramfit || value == "off");
+}
+
+/// Of a DeepSpeed file with --stack vramfit, its buckets.
+void leave_out_foreign_choices(JobFlags& flags) {
+  if (flags.stack.empty()) return;
+  const Stack& stack = stack_named(flags.stack);
+  const Job there = on_stack(unresolved_job(), stack.one_gpu.empty() ? stack.several_gpus : stack.one_gpu);
+  std::string left_out;
+  std::erase_if(flags.imported, [&](const auto& choice) {
+    if (!is_foreign(choice.first, choice.second, there)) return false;
+    left_out +=
+        fmt::format("{}{} {}", left_out.empty() ? "" : ", ", flag_of(job_field_named(choice.first)), choice.second);
+    return true;
+  });
+  if (left_out.empty()) return;
+  flags.assumed.push_back(fmt::format("left out, as {} has no such choice: {}", stack.what, left_out));
+}
+
 }  // namespace
 
 void apply_configs(JobFlags& flags) {
@@ -99,7 +113,7 @@ void apply_configs(JobFlags& flags) {
   apply_gpus(flags, job.gpus);
   refuse_without_gpus(flags, job);
   flags.imported = job.fields;
-  leave_out_choices_of_trainer(flags);
+  leave_out_foreign_choices(flags);
   refuse_without_length(flags, job);
   flags.copies_on_several = job.is_ddp_on_several;
   flags.clips = job.clips;

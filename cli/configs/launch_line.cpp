@@ -304,9 +304,12 @@ class Reader {
       for (const ShellWord& value : values) node.items.push_back(text_node(value.text, flag.line));
     }
     const std::string last = key.substr(key.rfind('.') + 1);
-    const bool names_file = last == "config" || last == "config_file";
-    if (names_file &&
-        (is_config_name(node.text) || (names_files_ && line_.program != &torchtune_tool()) || is_file(node.text))) {
+    const bool may_name_file = last == "config";  // a script's own, or a recipe of torchtune
+    const bool names_file =
+        last == "config_file" ||
+        (may_name_file &&
+         (is_config_name(node.text) || (names_files_ && line_.program != &torchtune_tool()) || is_file(node.text)));
+    if (names_file) {
       refer(last, node);
     } else if (key.find('.') != std::string::npos && values.size() == 1) {
       change(key, values.front());

@@ -39,6 +39,20 @@ Estimate without_rules(const JobQuestion& question, const Asked& asked, const Mo
   return result;
 }
 
+/// Those that change no result: a Trainer's, DeepSpeed's and torchtune's.
+void leave_out_choices_of_libraries(Job& job) {
+  const Job none;
+  job.reentrant_checkpoints = none.reentrant_checkpoints;
+  job.find_unused_parameters = none.find_unused_parameters;
+  job.bucket_bytes = none.bucket_bytes;
+  job.overlap_comm = none.overlap_comm;
+  job.zero3_sizes = none.zero3_sizes;
+  job.rotary_positions = none.rotary_positions;
+  if (job.optimizer_implementation == OptimizerImplementation::deepspeed) {
+    job.optimizer_implementation = none.optimizer_implementation;
+  }
+}
+
 }  // namespace
 
 RunEffects effects_of(const JobQuestion& question) {
@@ -64,10 +78,7 @@ Job as_alike(JobChoice choice, const Job& job, const Cluster& cluster) {
     const bool is_fixed = std::ranges::find(choice.fixed, each.field) != choice.fixed.end();
     if (is_alike && !is_fixed) job_field_named(each.field).set(choice.job, each.value);
   }
-  if (choice.job.runtime == Runtime::vramfit) {  // a Trainer's choices, which change no result
-    choice.job.reentrant_checkpoints = false;
-    choice.job.find_unused_parameters.reset();
-  }
+  if (choice.job.runtime == Runtime::vramfit) leave_out_choices_of_libraries(choice.job);
   return choice.job;
 }
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "cli/rehearse/launchers.h"
+#include "base/shell_quoted.h"
 
 namespace vramfit {
 

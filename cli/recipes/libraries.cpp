@@ -7,12 +7,12 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
+#include "base/shell_quoted.h"
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/launch/signal_descriptor.h"
 #include "cli/private_folder.h"
 #include "cli/rehearse/command.h"
-#include "cli/rehearse/launchers.h"
 #include "cli/rehearse/program_file.h"
 
 namespace vramfit {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/shell_quoted.h"
 #include "base/suggest.h"
 #include "job/fields/job_fields.h"
 #include "job/stacks/stacks.h"
@@ -247,7 +248,7 @@ std::string command_of(const StackRecipe& recipe, const std::string& model, cons
   std::string text = recipe.allocator.empty() ? "" : fmt::format("PYTORCH_CUDA_ALLOC_CONF={} ", recipe.allocator);
   text += fmt::format("vramfit rehearse --recipe {} {} --gpus {}", recipe.recipe, printable(model), cluster.text);
   if (cluster.cards() > 1) text += " --ranks 0";
-  for (const auto& [flag, value] : recipe.values) text += fmt::format(" --{} {}", flag, value);
+  for (const auto& [flag, value] : recipe.values) text += fmt::format(" --{} {}", flag, shell_quoted(value));
   return text;
 }
 

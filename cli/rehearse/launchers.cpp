@@ -70,20 +70,4 @@ Launcher launcher_past_torch(const std::vector<std::string>& command) {
   return is_python(command[0]) ? launcher_module(command) : Launcher{};
 }
 
-std::string shell_words(const std::vector<std::string>& words) {
-  constexpr std::string_view kPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789@%_-+=:,./";
-  std::string text;
-  for (const std::string& word : words) {
-    if (!text.empty()) text += ' ';
-    if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) {
-      text += word;
-      continue;
-    }
-    text += '\'';
-    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    text += '\'';
-  }
-  return text;
-}
-
 }  // namespace vramfit

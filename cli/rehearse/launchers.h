@@ -15,7 +15,4 @@ struct Launcher {
 /// deepspeed, and the launchers of MPI and Slurm are not among them: they become the rank that is played.
 Launcher launcher_past_torch(const std::vector<std::string>& command);
 
-/// Words as a shell parses them, quoted where necessary.
-std::string shell_words(const std::vector<std::string>& words);
-
 }  // namespace vramfit

@@ -4,9 +4,9 @@
 #include <fmt/ranges.h>
 
 #include "base/suggest.h"
+#include "base/shell_quoted.h"
 #include "cli/format/terminal.h"
 #include "cli/rehearse/assumptions.h"
-#include "cli/rehearse/launchers.h"
 #include "cli/rehearse/rehearsal.h"
 
 namespace vramfit {

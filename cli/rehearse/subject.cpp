@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
+#include "base/shell_quoted.h"
 #include "base/suggest.h"
 #include "cli/rehearse/launchers.h"
 #include "job/cluster/context.h"

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/shell_quoted.h"
 #include "base/suggest.h"
 #include "job/fields/bucket_text.h"
 #include "job/fields/grpo_text.h"
@@ -377,7 +378,7 @@ std::string job_as_flags(const Job& job, const Job& base) {
   for (const JobField& field : kJobFields) {
     const std::string value = field.get(job);
     if (value.empty() || value == field.get(reference)) continue;
-    flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(field), value);
+    flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(field), shell_quoted(value));
     field.set(reference, value);  // the values that it sets need no flags of their own
   }
   return flags;

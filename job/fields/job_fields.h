@@ -70,7 +70,7 @@ Job unresolved_job();
 /// "--seq-len": the flag of a field.
 std::string flag_of(const JobField& field);
 
-/// The flags that turn `base` into this job: those whose values differ.
+/// The flags that turn `base` into this job: those whose values differ, quoted for a shell where necessary.
 std::string job_as_flags(const Job& job, const Job& base);
 
 }  // namespace vramfit

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/digits_apart.h"
+#include "base/shell_quoted.h"
 #include "job/fields/job_fields.h"
 
 namespace vramfit {
@@ -78,7 +79,7 @@ std::string decided_choices(const PlanRequest& request) {
   std::string flags;
   for (const std::string& name : request.decided) {
     const JobField& field = job_field_named(name);
-    flags += fmt::format(" {} {}", flag_of(field), field.get(request.job));
+    flags += fmt::format(" {} {}", flag_of(field), shell_quoted(field.get(request.job)));
   }
   return flags.empty() ? "" : " even with" + flags;
 }

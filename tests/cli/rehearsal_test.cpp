@@ -327,7 +327,6 @@ TEST_CASE("launchers that start ranks in a way of their own are told from progra
         "python -m composer.cli.launcher");
   CHECK(launcher_past_torch({"/opt/bin/horovodrun", "-np", "4", "-m", "pkg", "--lr", "1"}).program ==
         std::vector<std::string>{"python", "-m", "pkg", "--lr", "1"});
-  CHECK(shell_words({"a", "", "it's"}) == R"(a '' 'it'\''s')");
 }
 
 TEST_CASE("programs that the loader starts past the phantom are told apart") {

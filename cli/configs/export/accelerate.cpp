@@ -79,15 +79,21 @@ std::string fsdp_lines(ExportWriter& writer, bool checkpoints) {
 void write(ExportWriter& writer) {
   if (writer.is("precision", "bf16-pure")) writer.mark("precision", "load the model with dtype=torch.bfloat16");
   const bool is_known = writer.is("checkpointing", "none") || writer.is("checkpointing", "full");
-  const bool by_script = !is_sharded(writer) && !writer.is("checkpointing", "none");
-  if (!is_known || by_script) writer.mark("checkpointing", "belongs in your script");
+  if (!is_known) {
+    writer.mark("checkpointing", "only --stack vramfit has it; nothing is checkpointed unless your script does so");
+  } else if (!is_sharded(writer) && !writer.is("checkpointing", "none")) {
+    writer.leave_to_script("checkpointing");
+  }
   if (const std::string storage = storage_of_codes(writer); !storage.empty()) {
     writer.note(fmt::format(
         "--quantization {}: load the model with bnb_4bit_quant_storage=torch.{} and device_map={{\"\": \"cpu\"}}, so "
         "that FSDP2 shards it",
         writer.value("quantization"), storage));
   }
-  if (!writer.plan().clip) writer.note("--no-clip: belongs in your script");
+  if (!writer.plan().clip) {
+    writer.note("--no-clip: belongs in your script");
+    writer.tell_estimate("--no-clip");
+  }
   const std::string text = accelerate_yaml(writer, is_known);
   writer.add_file("accelerate.yaml", writer.comments() + text);
   writer.set_command("accelerate launch --config_file accelerate.yaml train.py");

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/shell_quoted.h"
 #include "base/suggest.h"
 #include "cli/configs/syntax/yaml.h"
 #include "job/allocator/allocator_settings.h"
@@ -103,7 +104,7 @@ void carry(ExportWriter& writer, const ExportTool& tool, const JobField& field) 
       if (!is_of_precision(job, field)) writer.refuse(field.name, "only what the precision's name says can be written");
       return;
     case Carried::script:
-      if (!field.get(job).empty() && !is_same(row, field.get(job))) writer.mark(field.name, "belongs in your script");
+      if (!field.get(job).empty() && !is_same(row, field.get(job))) writer.leave_to_script(field.name);
       return;
     case Carried::marked:
       if (!is_same(row, field.get(job))) writer.mark(field.name, row.why);
@@ -173,11 +174,19 @@ void ExportWriter::mark(std::string_view field, std::string_view why) {
   export_.marked_fields.emplace_back(field);
 }
 
+/// A loss in chunks is the engine's, and the global batch follows from the others.
+void ExportWriter::leave_to_script(std::string_view field) {
+  mark(field, "belongs in your script");
+  if (field == "global_batch" || (field == "loss" && !is("loss", "full"))) return;
+  tell_estimate(fmt::format("{} {}", flag_of(job_field_named(field)), shell_quoted(value(field))));
+}
+
 void ExportWriter::set_command(const std::string& command) {
   const std::string allocator = value("allocator");
   if (puts_gradients_first(allocator)) mark("allocator", "only this engine has that order; segments are expandable");
   if (names_expandable_segments(allocator)) {
     export_.command = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + command;
+    tell_estimate("--allocator expandable");
   } else {
     if (allocator != "native") mark("allocator", "set PYTORCH_CUDA_ALLOC_CONF yourself, if PyTorch has it");
     export_.command = command;

@@ -38,6 +38,9 @@ struct Export {
   std::string command;
   std::vector<std::string> marks;          // one sentence each
   std::vector<std::string> marked_fields;  // names of the job fields that files don't carry
+  // " --seq-len 2048 --allocator expandable": what the files leave to the user's script and to the command, as an
+  // estimate of the files takes it.
+  std::string job_flags;
 };
 
 class ExportWriter;
@@ -77,6 +80,9 @@ class ExportWriter {
   [[noreturn]] void refuse(std::string_view field, std::string_view why) const;
   void mark(std::string_view field, std::string_view why);
   void note(const std::string& text) { export_.marks.push_back(text); }
+  /// Marks what the user's script decides, and adds it to what an estimate of the files is told.
+  void leave_to_script(std::string_view field);
+  void tell_estimate(std::string_view flags) { export_.job_flags.append(" ").append(flags); }
 
   void add_file(std::string name, std::string text) { export_.files.push_back({std::move(name), std::move(text)}); }
   /// What starts the tool; the allocator's setting is put before it.

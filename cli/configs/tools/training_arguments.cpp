@@ -23,7 +23,8 @@ void read_fsdp_switch(const Setting& setting, Draft& draft) {
     for (const std::string& word : setting.texts()) words += word + " ";
   }
   if (words.find("offload") != std::string::npos && !draft.has("offload")) draft.set("offload", "params", setting);
-  for (const std::string_view word : {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard"}) {
+  for (const std::string_view word :
+       {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard_zero2", "hybrid_shard"}) {
     if (words.find(word) == std::string::npos) continue;
     std::string strategy(word);
     std::ranges::replace(strategy, '_', '-');

@@ -122,6 +122,16 @@ void read_completion_length(const Setting& setting, Draft& draft) {
   draft.note("prompts are counted as one token; if yours are longer, add the difference to --seq-len");
 }
 
+/// Of TRL before 1.0. DPOTrainer cut prompts to it within rows of max_length tokens (trl 0.9, trainer/dpo_config.py),
+/// GRPOTrainer put completions of max_completion_length behind them.
+void read_prompt_length(const Setting& setting, Draft& draft) {
+  if (draft.is(fact::kLibrary, "trl-dpo")) {
+    draft.ignore(setting, "rows are counted with max_length tokens, of which the prompt is a part");
+  } else {
+    draft.not_modelled(setting, "older versions of TRL cut prompts to it; leave it out, and add it to --seq-len");
+  }
+}
+
 /// How often completions are trained on, and for how many micro-batches they are made at once.
 template <const std::string_view& Fact>
 void read_reuse(const Setting& setting, Draft& draft) {
@@ -206,6 +216,7 @@ constexpr std::array kKeys{
     KeyRow{"f_divergence_type", read_divergence},
     KeyRow{"disable_dropout", read_dropout},
     KeyRow{"max_completion_length", read_completion_length},
+    KeyRow{"max_prompt_length", read_prompt_length},
     KeyRow{"num_iterations", read_reuse<fact::kIterations>},
     KeyRow{"steps_per_generation", read_reuse<fact::kGeneration>},
     KeyRow{"num_generations", read_generation},
@@ -259,8 +270,6 @@ constexpr std::array kOthers{
         "precompute_ref_log_probs precompute_ref_batch_size ref_model_init_kwargs "
         "ref_model_name_or_path ref_adapter_name sync_ref_model rpo_alpha ld_alpha loss_weights use_weighting "
         "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
-    UnmodelledKeys{"older versions of TRL cut prompts to it; leave it out, and add it to --seq-len",
-                   "max_prompt_length"},
     UnmodelledKeys{kGeneration,
                    "generation_batch_size use_vllm vllm_* "
                    "reward_model_name_or_path delta scale_rewards num_ppo_epochs response_length kl_coef "

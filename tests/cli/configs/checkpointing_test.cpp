@@ -8,7 +8,6 @@
 
 #include "base/error.h"
 #include "cli/configs/import.h"
-#include "cli/configs/job_configs.h"
 #include "tests/cli/configs/imported.h"
 #include "tests/support/temporary_directory.h"
 
@@ -88,31 +87,6 @@ TEST_CASE("LLaMA-Factory's checkpoints don't re-enter autograd where the launche
                                        "fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP}\n");
   CHECK(value_of(import_configs({fsdp, factory}), "reentrant_checkpoints").empty());
   CHECK(value_of(import_configs({factory, fsdp}), "reentrant_checkpoints").empty());
-}
-
-TEST_CASE("a file's choices that a Trainer alone has are left out for a library without, and said") {
-  const TemporaryDirectory place;
-  const std::string lora = "model_name_or_path: gpt2\nstage: sft\ncutoff_len: 512\nfinetuning_type: lora\n";
-  for (const std::string stack : {"accelerate", "vramfit", "transformers"}) {
-    CAPTURE(stack);
-    JobFlags flags;
-    flags.values.resize(100);
-    flags.job_files = {place.write("l.yaml", lora)};
-    flags.gpus = "2xH100-80GB";
-    flags.has_stack = true;
-    flags.stack = stack;
-    apply_configs(flags);
-    CHECK(flags.unmodelled.empty());
-    const auto has = [&](std::string_view field) {
-      return std::ranges::any_of(flags.imported, [&](const auto& each) { return each.first == field; });
-    };
-    const bool is_trainer = stack == "transformers";
-    CHECK(has("reentrant_checkpoints") == is_trainer);
-    CHECK(has("find_unused_parameters") == is_trainer);
-    const bool is_said = std::ranges::any_of(
-        flags.assumed, [](const std::string& each) { return each.starts_with("checkpoints don't re-enter autograd"); });
-    CHECK(is_said == (stack == "accelerate"));
-  }
 }
 
 }  // namespace

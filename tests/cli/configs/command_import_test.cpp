@@ -57,6 +57,14 @@ TEST_CASE("TRL's --accelerate_config is accelerate's file, and what TRL doesn't 
   CHECK(import_configs({named}).gpus.per_node == 2);
 }
 
+TEST_CASE("a configuration of accelerate that isn't there is missed, whatever its name") {
+  for (const char* const name : {"nosuch", "nosuch.yaml"}) {
+    CAPTURE(name);
+    const ImportedJob job = typed({"accelerate", "launch", "--config_file", name, "sft.py", "--bf16"});
+    CHECK(says(job.unmodelled, "config_file", "isn't there"));
+  }
+}
+
 TEST_CASE("what TRL assumes follows from its file and its flags together") {
   const TemporaryDirectory place;
   const std::string sft = place.write("sft.yaml", kSft + "bf16: false\nuse_peft: true\n");

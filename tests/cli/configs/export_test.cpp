@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -128,12 +129,24 @@ Job normal(Job job, const Cluster& cluster) {
   return job;
 }
 
-Job job_of(const ImportedJob& imported, const PlanFile& plan) {
+/// As the command line would set it, flag by flag.
+void set_flags(Job& job, const std::string& flags) {
+  std::istringstream words(flags);
+  for (std::string flag, value; words >> flag >> value;) {
+    const auto field =
+        std::ranges::find_if(job_fields(), [&](const JobField& candidate) { return flag_of(candidate) == flag; });
+    REQUIRE(field != job_fields().end());
+    set_job_field(job, *field, value, flag);
+  }
+}
+
+Job job_of(const ImportedJob& imported, const PlanFile& plan, const std::string& flags) {
   Job job = unresolved_job();
   if (plan.job.runtime == Runtime::deepspeed) job = on_stack(job, defaults_of(stack_named("deepspeed"), plan.cluster));
   if (imported.stack == "trl-dpo") job = on_stack(job, defaults_of(stack_named("trl-dpo"), plan.cluster));
   job.wrap_embeddings = false;  // as PyTorch's libraries have it unless told otherwise
   for (const auto& [field, value] : imported.fields) set_job_field(job, job_field_named(field), value, "imported");
+  set_flags(job, flags);
   if (imported.is_ddp_on_several && plan.cluster.cards() > 1) job.sharding = "no-shard";
   std::vector<std::string> notes;
   return resolve_job(job, plan.spec, plan.cluster, notes);
@@ -148,10 +161,12 @@ void check_comes_back(const PlanFile& plan, const ExportTool& tool, const Export
   std::vector<std::string> files;
   for (const ExportedFile& file : exported.files) files.push_back(place.write(file.name, file.text));
   const ImportedJob imported = import_configs(files);
-  const Job before = normal(plan.job, plan.cluster), after = normal(job_of(imported, plan), plan.cluster);
+  const Job before = normal(plan.job, plan.cluster),
+            after = normal(job_of(imported, plan, exported.job_flags), plan.cluster);
   const bool is_otherwise = plan.job.runtime == Runtime::deepspeed && tool.with_deepspeed != nullptr;
   for (const FieldRow& row : is_otherwise ? tool.with_deepspeed->fields : tool.fields) {
-    if (row.carried != Carried::written || is_marked(exported, row.field)) continue;
+    const bool is_left = row.carried == Carried::script && row.field != "loss";
+    if (!is_left && (row.carried != Carried::written || is_marked(exported, row.field))) continue;
     CAPTURE(row.field);
     const JobField& field = job_field_named(row.field);
     CHECK(field.get(after) == field.get(before));

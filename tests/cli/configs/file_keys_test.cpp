@@ -168,6 +168,15 @@ TEST_CASE("the Trainer's keys of FSDP belong to the fsdp that is given") {
   CHECK(value_of(imported("t.yaml", kTrainer + "fsdp_min_num_params: 2000\n"), "wrap").empty());
 }
 
+TEST_CASE("the Trainer's hybrid_shard_zero2 isn't read as hybrid_shard") {
+  for (const char* const words : {"hybrid_shard_zero2 auto_wrap", "auto_wrap hybrid_shard"}) {
+    CAPTURE(words);
+    const bool is_zero2 = std::string_view(words).find("zero2") != std::string_view::npos;
+    const ImportedJob job = imported("t.yaml", kTrainer + "fsdp: " + words + "\n");
+    CHECK(value_of(job, "sharding") == (is_zero2 ? "hybrid-shard-zero2" : "hybrid-shard"));
+  }
+}
+
 TEST_CASE("what only DDP reads is not modelled where it is another DDP, and where DDP is what trains") {
   const auto says_ddp = [](const ImportedJob& job) {
     return says(job.unmodelled, "", "other than the Trainer's usual ones");

@@ -34,6 +34,16 @@ TEST_CASE("RewardTrainer is known by its own arguments; adapters need the kind o
   }
 }
 
+TEST_CASE("the longest prompt is a part of DPOTrainer's rows, and stands before GRPOTrainer's completions") {
+  const TemporaryDirectory place;
+  const auto unmodelled = [&](const std::string& more) {
+    const std::string file = "model_name_or_path: org/model\nmax_prompt_length: 512\noutput_dir: o\n" + more;
+    return import_configs({place.write("t.yaml", file)}).unmodelled.size();
+  };
+  CHECK(unmodelled("f_divergence_type: reverse_kl\nmax_length: 1024\n") == 0);
+  CHECK(unmodelled("loss_type: dapo\nmax_completion_length: 256\n") == 1);
+}
+
 TEST_CASE("GRPOTrainer's defaults are read, and what its step would have beside is not modelled") {
   const TemporaryDirectory place;
   const auto imported = [&](const std::string& more) {

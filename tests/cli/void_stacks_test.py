@@ -1,0 +1,26 @@
+"""No option is void with any stack: void_options_test.py's walk over jobs of the libraries that CI leaves out."""
+
+import unittest
+
+from options_test import MODEL, job_flags, values_of
+from void_options_test import is_void
+
+ONE, TWO, FOUR = ((MODEL, "--gpus", f"{cards}xH100-80GB", "--seq-len", "512", "--stack") for cards in (1, 2, 4))
+JOBS = [(*ONE, "transformers", "--method", "qlora"), (*FOUR, "transformers"), (*TWO, "transformers", "--sharding", "no-shard"),
+        (*TWO, "transformers", "--runtime", "pytorch-fsdp1"), (*TWO, "trl", "--method", "lora"), (*ONE, "trl-dpo"), (*ONE, "accelerate"),
+        (*FOUR, "deepspeed"), (*TWO, "deepspeed", "--sharding", "shard-grad-op", "--method", "lora"), (*TWO, "torchtune"), (*ONE, "torchtune", "--method", "lora")]
+
+
+class Stacks(unittest.TestCase):
+    def test_each_value_in_each_job_changes_it_or_is_refused_or_said_to_change_nothing(self):
+        for job in JOBS:
+            for flag, listed in job_flags().items():
+                if flag in job or flag in ("--runtime", "--modeling"):  # these contradict the stack
+                    continue
+                for value in values_of(flag, listed):
+                    with self.subTest(job=job, flag=flag, value=value):
+                        self.assertFalse(is_void(job, flag, value))
+
+
+if __name__ == "__main__":
+    unittest.main()
