@@ -173,8 +173,10 @@ Precision precision_on(const Job& job, std::string_view name) {
   Precision precision = precision_named(name);
   const bool is_accelerate = is_fsdp(job.runtime) && uses_accelerate(job);
   if (is_accelerate || job.runtime == Runtime::deepspeed) precision.reduce = precision.compute;
-  // sft_trainer.py: __init__ converts adapters over 4 bits. DeepSpeed's partitions are fp32 all the same.
-  const bool converts = has_trl(job) && job.runtime != Runtime::deepspeed;
+  // sft_trainer.py: __init__ converts adapters over 4 bits. DeepSpeed's partitions are fp32 all the same, and
+  // accelerate makes FSDP1's flat parameters fp32.
+  const bool widens = job.runtime == Runtime::deepspeed || job.runtime == Runtime::pytorch_fsdp1;
+  const bool converts = has_trl(job) && !widens;
   if (converts && job.method == Method::qlora) precision.storage = precision.state = Dtype::bf16;
   return precision;
 }

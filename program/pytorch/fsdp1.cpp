@@ -46,6 +46,7 @@ Fsdp1::Fsdp1(Torch& torch, const Graph& graph, const Job& job)
       reduce_(job.precision.reduce),
       prefetch_(job.backward_prefetch),
       gathers_ahead_in_forward_(job.forward_prefetch > 0),
+      has_narrow_adapters_(job.method == Method::qlora && has_trl(job)),
       held_(held_parameters(graph, job)) {}
 
 /// Codes of 4 bits lie in numbers of the compute dtype (bnb_4bit_quant_storage), as FSDP joins tensors of one dtype.
@@ -62,11 +63,13 @@ int Fsdp1::add_unit(FlatUnitParts parts) {
                 .layout = {},
                 .is_trained = held.trainable,
                 .storage = held.quantization != nullptr ? compute_ : held.dtype,
+                .loaded = {},
                 .shard = {},
                 .whole = {},
                 .gradient = {},
                 .on_host = {},
                 .whole_gradient = {}};
+  unit.loaded = has_narrow_adapters_ && unit.is_trained ? Dtype::bf16 : unit.storage;
   const std::vector<int>& parameters = unit.parts.parameters;
   std::vector<std::int64_t> sizes;
   for (const int index : parameters) sizes.push_back(flat_elements(index));
@@ -103,18 +106,18 @@ void Fsdp1::load(int number) {
       p.scales = torch_.make_quantization_state(p.parameter, count, *format, p.trained.name);
     }
     parameters.push_back(
-        heap().make(p.elements, unit.storage, Category::unsharded_parameters, "whole " + p.trained.name));
+        heap().make(p.elements, unit.loaded, Category::unsharded_parameters, "whole " + p.trained.name));
     heap().run("aten::_to_copy", {writes(parameters.back())}, {.bytes = 0});
     accesses.push_back(reads(parameters.back()));
   }
-  Tensor flat = heap().make(unit.layout.elements, unit.storage, Category::unsharded_parameters, "flat parameter");
+  Tensor flat = heap().make(unit.layout.elements, unit.loaded, Category::unsharded_parameters, "flat parameter");
   accesses.push_back(writes(flat));
   heap().run("aten::cat", accesses);
-  unit.shard = heap().make(shard_elements(unit), unit.storage, Category::parameters, "shard of the flat parameter");
+  unit.shard = heap().make(shard_elements(unit), unit.loaded, Category::parameters, "shard of the flat parameter");
   heap().run("aten::clone", {reads(flat), writes(unit.shard)});
   flat = {};
   if (offloads_) {
-    const Tensor on_card = std::exchange(unit.shard, heap().make_pinned(shard_elements(unit), unit.storage,
+    const Tensor on_card = std::exchange(unit.shard, heap().make_pinned(shard_elements(unit), unit.loaded,
                                                                         Category::parameters, "shard in host memory"));
     heap().wait_for_stream(Stream::compute, Stream::host);
     heap().copy_over_link(on_card, unit.shard, Stream::compute);
@@ -283,6 +286,7 @@ void Fsdp1::gather_ahead(FlatUnit& unit) {
 void Fsdp1::reshard(FlatUnit& unit, bool frees) {
   if (frees) release(unit);
   unit.is_gathered_ahead = unit.is_seen_whole = false;
+  unit.as_loaded = {};  // parameters become views of the shard again (_use_sharded_views)
 }
 
 /// _post_backward_reshard

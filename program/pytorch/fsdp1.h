@@ -47,11 +47,13 @@ struct FlatUnit {
   FlatLayout layout;
   bool is_trained = true;
   Dtype storage = Dtype::f32;
-  Tensor shard;           // in the dtype of storage; offloaded: in host memory
-  Tensor whole;           // gathered, in the dtype of computing
-  Tensor gradient;        // of the shard
-  Tensor on_host;         // the same, offloaded
-  Tensor whole_gradient;  // of micro-batches that reduce nothing
+  Dtype loaded = Dtype::f32;  // what it is joined and sharded in, before its shard is made one of `storage`
+  Tensor shard;               // in the dtype of storage; offloaded: in host memory
+  Tensor whole;               // gathered, in the dtype of computing
+  Tensor gradient;            // of the shard
+  Tensor on_host;             // the same, offloaded
+  Tensor whole_gradient;      // of micro-batches that reduce nothing
+  Tensor as_loaded = {};  // the shard as it was loaded, which parameters are views of until the unit is first resharded
   bool needs_gather = false;
   bool is_gathered_ahead = false;
   bool is_seen_whole = false;    // whether its parameters, looked at from outside, are the gathered ones
@@ -118,6 +120,7 @@ class Fsdp1 {
   Dtype compute_, reduce_;
   BackwardPrefetch prefetch_;
   bool gathers_ahead_in_forward_;
+  bool has_narrow_adapters_;  // as TRL makes those over 4 bits (sft_trainer.py: __init__)
   bool syncs_gradients_ = true, is_initialized_ = false, are_zeroed_ = false, has_run_ = false;
   std::vector<HeldParameter> held_;  // by parameter
   std::vector<FlatUnit> units_;

@@ -69,6 +69,7 @@ class FlatSharded final : public eager::Wrapper, public eager::ModuleHooks {
       for (int adapter = *block + 1; adapter < next && *block != kRoot; ++adapter) fsdp_.load(adapter);
       fsdp_.load(*block);
     }
+    for (FlatUnit& unit : fsdp_.units()) widen(unit);
   }
 
   std::optional<Dtype> dtype_of_buffers() const override {
@@ -153,6 +154,7 @@ class FlatSharded final : public eager::Wrapper, public eager::ModuleHooks {
   int unit_of(const eager::Submodule& module) const {
     return module.parameters.size() == 1 ? of_adapter_[at(module.parameters.front())] : -1;
   }
+  void widen(FlatUnit& unit);
   void add_block(const Module& block, bool reshards);
   Tensor norm_of_parts();
   Tensor norm_from_host();
@@ -177,6 +179,19 @@ void FlatSharded::add_block(const Module& block, bool reshards) {
   of_module_.push_back(fsdp_.add_unit({block.name, own, false, reshards}));
   for (const int parameter : of_adapters) {
     of_adapter_[at(parameter)] = fsdp_.add_unit({graph_.parameters[at(parameter)].name, {parameter}, false, reshards});
+  }
+}
+
+/// accelerate/accelerator.py: prepare_model, of what is trained and was loaded in 16 bits.
+void FlatSharded::widen(FlatUnit& unit) {
+  if (unit.loaded == unit.storage) return;
+  Heap& heap = torch_.heap();
+  const Scope scope(heap, unit.parts.name);
+  Tensor wide = heap.make(unit.shard.elements, unit.storage, Category::parameters, "shard of the flat parameter");
+  heap.run("aten::_to_copy", {reads(unit.shard), writes(wide)});
+  unit.as_loaded = std::exchange(unit.shard, std::move(wide));
+  for (FlatParameter& p : unit.parameters) {
+    if (p.trained.elements > 0) p.trained.value = heap.narrow(unit.shard, p.begin, p.trained.elements);
   }
 }
 
@@ -324,9 +339,6 @@ void require_fsdp1(const Job& job, const Cluster& cluster) {
     refuse_with_fsdp1(job, "modeling",
                       "--stack transformers --runtime pytorch-fsdp1 is, for transformers' Trainer, and --stack trl for "
                       "TRL's SFTTrainer");
-  }
-  if (job.method == Method::qlora && has_trl(job)) {
-    refuse_with_fsdp1(job, "method", "lora is; --stack transformers and --runtime pytorch-fsdp2 have qlora");
   }
   if (job.lora.has_magnitudes) refuse_with_fsdp1(job, "dora", "with --runtime pytorch-fsdp2 it is");
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;

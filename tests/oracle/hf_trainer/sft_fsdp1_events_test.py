@@ -6,7 +6,7 @@
 import pathlib
 import sys
 
-from fsdp1_events_test import SMALL, TINY, Fsdp1Case, counted_events, libraries, other_precision, words_of  # which puts the folder above on the path
+from fsdp1_events_test import FOUR_BITS, PACKED, SMALL, TINY, Fsdp1Case, counted_events, libraries, other_precision, words_of  # which puts the folder above on the path
 from events_test import rehearsed_events
 from recorded import Comparison
 from sft_events_test import LIBRARIES
@@ -24,12 +24,19 @@ FEW = [
     SftFsdp1Case(**TINY, lora_rank=4, frozen_dtype="fp32", checkpointing="full"),
     SftFsdp1Case(**TINY, precision="bf16-pure", family="qwen3"),
     SftFsdp1Case(**TINY, precision="fp16-mixed", optimizer="adamw:foreach", sharding="shard-grad-op", ranks=3),
+    # Adapters over 4 bits, which SFTTrainer makes bf16 and accelerate fp32.
+    SftFsdp1Case(**PACKED, checkpointing="full"),
+    SftFsdp1Case(**PACKED, ranks=3, accumulation=3, family="qwen2", tied=True),
+    SftFsdp1Case(**{**PACKED, "frozen_dtype": "fp16"}, precision="fp16-mixed", optimizer="adamw:foreach", checkpointing="full", accumulation=2, card="T4", attention="auto"),
+    SftFsdp1Case(**{**PACKED, "quantization": "nf4"}, ranks=7, lora_targets="q_proj,v_proj", lora_dropout=0.1, prefetch="post", family="qwen3"),
 ]
 MORE = [
     *(SftFsdp1Case(**SMALL, ranks=ranks, checkpointing=checkpointing, lora_rank=rank, frozen_dtype="bf16", sharding=sharding, offload=offload, accumulation=accumulation, attention="auto")
       for ranks, checkpointing, rank, sharding, offload, accumulation in (
           (8, "full", 0, "full-shard", "none", 1), (2, "none", 16, "full-shard", "none", 3), (16, "full", 8, "hybrid-shard", "none", 1), (4, "full", 0, "shard-grad-op", "none", 2))),
     SftFsdp1Case(**{**SMALL, "kv_heads": 16}, precision="fp32", tied=True, checkpointing="full", accumulation=2),
+    SftFsdp1Case(**{**SMALL, "sequence": 640, **FOUR_BITS}, ranks=16, sharding="hybrid-shard", checkpointing="full", batch=2, family="mistral", ahead=True),
+    SftFsdp1Case(**{**SMALL, "sequence": 640, **FOUR_BITS}, ranks=4, checkpointing="full", card="RTX4090", accumulation=2),
 ]
 
 

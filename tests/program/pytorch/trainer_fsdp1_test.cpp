@@ -155,8 +155,25 @@ TEST_CASE("what FSDP1 fails at with codes of 4 bits is named") {
   CHECK(why({{"method", "qlora"}}).find("codes of 4 bits in bf16: --frozen-dtype bf16)") != std::string::npos);
   CHECK(why({{"method", "qlora"}, {"frozen_dtype", "bf16"}, {"sharding", "shard-grad-op"}})
             .find("the first backward fails: --sharding full-shard)") != std::string::npos);
-  CHECK(
-      why({{"method", "qlora"}, {"modeling", "trl"}}).starts_with("--method qlora with --runtime pytorch-fsdp1 (lora"));
+}
+
+TEST_CASE("adapters over 4 bits, which TRL makes bf16, are widened once they are sharded") {
+  const std::vector<std::pair<std::string, std::string>> fields{{"method", "qlora"}, {"frozen_dtype", "bf16"}};
+  const program::Program of_trainer = program_of(fsdp1_job(fields));
+  for (const char* const precision : {"bf16-mixed", "fp16-mixed"}) {
+    CAPTURE(precision);
+    const bool is_fp16 = precision == std::string_view("fp16-mixed");
+    const program::Program made = program_of(fsdp1_job({{"modeling", "trl"},
+                                                        {"method", "qlora"},
+                                                        {"precision", precision},
+                                                        {"frozen_dtype", is_fp16 ? "fp16" : "bf16"},
+                                                        {"optimizer", "adamw:foreach"}}));
+    const auto fault = program::fault_of(made);
+    CHECK_MESSAGE(!fault, fault.value_or(""));
+    const char* const shard = ": shard of the flat parameter";
+    const Bytes narrow = bytes_labelled(made, shard) - bytes_labelled(of_trainer, shard);
+    CHECK(2 * narrow == bytes_labelled(made, ": gradient of the shard"));
+  }
 }
 
 TEST_CASE("offloaded shards and gradients are in host memory, and come and go at each use") {
