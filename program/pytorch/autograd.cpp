@@ -48,7 +48,9 @@ class Engine {
     const Category outer = std::exchange(heap.values, node.values);
     Tensor gradient = std::move(node.gradient);
     for (const auto& hook : node.before) hook();
+    Node* const around = std::exchange(backend_.running, &node);
     std::vector<Tensor> results = apply(node, gradient);
+    backend_.running = around;
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Edge& edge = node.next[i];
       if (!edge.wanted) {
@@ -58,6 +60,7 @@ class Engine {
         if (edge.sum != Edge::Sum::none && edge.dtype) results[i] = backend_.sum_to(results[i], edge);  // converted
       }
     }
+    for (const auto& hook : node.after) hook();
     gradient = {};
     node.saved.clear();
     for (const bool is_parameter : {node.parameters_first, !node.parameters_first}) {

@@ -20,10 +20,23 @@ struct Recomputed {
   Tensor tensor;
 };
 
-/// A tensor kept for backward: held itself, or to be recomputed.
+/// Stands for a tensor that was taken elsewhere.
+class Absent {
+ public:
+  Absent() = default;
+  Absent(const Absent&) = delete;
+  Absent& operator=(const Absent&) = delete;
+  Absent(Absent&&) = delete;
+  Absent& operator=(Absent&&) = delete;
+  virtual ~Absent() = default;
+  virtual Tensor bring() = 0;
+};
+
+/// A tensor kept for backward: held itself, to be recomputed, or to be brought back.
 struct Saved {
-  Tensor tensor;
-  std::shared_ptr<Recomputed> recomputed;
+  Tensor tensor = {};
+  std::shared_ptr<Recomputed> recomputed = {};
+  std::shared_ptr<Absent> absent = {};
 };
 
 /// Sees every tensor that is saved while it is installed (torch.autograd.graph.saved_tensors_hooks).
@@ -64,7 +77,8 @@ struct Node {
   /// transposition that was recorded before the input's view, and so runs after it; in addmm it is the other way
   /// around.
   bool parameters_first = false;
-  std::vector<std::function<void()>> before;  // hooks on the output's gradient
+  std::vector<std::function<void()>> before;      // hooks on the output's gradient
+  std::vector<std::function<void()>> after = {};  // hooks behind its own work, which may be added while it runs
   /// Where it runs, and gradients that come from several places are summed (engine.cpp: InputBuffer::add).
   Stream stream = Stream::compute;
   /// Gradients of its further outputs, which `backward` gets behind the saved tensors.
@@ -88,6 +102,8 @@ class Backend {
   virtual Tensor sum_to(const Tensor& gradient, const Edge& edge) = 0;
   /// The gradient of `parameter`, taken over as its .grad.
   virtual void accumulate(int parameter, Tensor gradient) = 0;
+  /// The node that backward runs; otherwise nothing.
+  Node* running = nullptr;
 };
 
 /// Runs all nodes that lead to `root`, the most recently created first. A node's incoming gradient lives until the node

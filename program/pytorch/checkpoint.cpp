@@ -76,7 +76,14 @@ class Frame::Again final : public SavedTensorHook {
 };
 
 Frame::Frame(CheckpointState& state, CheckpointBody body, Tensor input, bool is_selective)
-    : state_(state), body_(std::move(body)), input_(std::move(input)), is_selective_(is_selective) {}
+    : state_(state), body_(std::move(body)), is_selective_(is_selective) {
+  if (state.hook == nullptr) {
+    input_.tensor = std::move(input);
+    return;
+  }
+  state.hook->pack({});
+  input_ = state.hook->pack(input);
+}
 
 Tensor Frame::forward(const Tensor& input) {
   Forward hook(shared_from_this());
@@ -90,7 +97,7 @@ void Frame::recompute() {
   Again hook(*this);
   const Installed installed(state_, &hook, is_selective_ ? &cache_ : nullptr);
   try {
-    body_(input_);
+    body_(input_.absent != nullptr ? input_.absent->bring() : input_.tensor);
   } catch (const StopRecomputation&) {  // everything needed exists
   }
 }

@@ -37,7 +37,8 @@ struct CheckpointState {
 
 using CheckpointBody = std::function<Tensor(const Tensor&)>;
 
-/// One checkpointed call: its input, its function, and which tensors it will have to recompute.
+/// One checkpointed call: its input, which hooks around it see as what is saved behind a tensor of no elements, its
+/// function, and which tensors it will have to recompute.
 class Frame : public std::enable_shared_from_this<Frame> {
  public:
   Frame(CheckpointState& state, CheckpointBody body, Tensor input, bool is_selective);
@@ -52,7 +53,7 @@ class Frame : public std::enable_shared_from_this<Frame> {
 
   CheckpointState& state_;
   CheckpointBody body_;
-  Tensor input_;
+  Saved input_;
   bool is_selective_ = false, is_recomputed_ = false;
   SelectiveCache cache_;
   std::vector<std::weak_ptr<Recomputed>> waiting_;

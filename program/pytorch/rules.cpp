@@ -184,8 +184,21 @@ void require_loss(const Job& job, Job& modelled) {
   modelled.loss = job.loss;
 }
 
+/// recipes/full_finetune_single_device.py and its like: __init__
+void require_activation_offload(const Job& job) {
+  if (job.offload.empty()) return;
+  if (job.offload != std::vector<std::string>{"activations"}) refuse_field(job, "offload");
+  if (std::holds_alternative<NoCheckpointing>(job.checkpointing)) {
+    throw LibraryFails(
+        "--offload activations with --checkpointing none and --modeling torchtune (its recipes want both: "
+        "--checkpointing full)");
+  }
+}
+
 void require_torchtune(const Job& job, Job& modelled) {
   modelled.rotary_positions = job.rotary_positions;
+  require_activation_offload(job);
+  modelled.offload = job.offload;
   if (job.method == Method::full) modelled.optimizer_in_backward = job.optimizer_in_backward;
   if (modelled.optimizer_in_backward) require_optimizer_in_backward(job);
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };

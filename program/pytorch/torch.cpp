@@ -79,6 +79,7 @@ Saved Torch::save(const Tensor& tensor, bool is_needed) const {
 }
 
 Tensor Torch::unpack(const Saved& saved) {
+  if (saved.absent != nullptr) return saved.absent->bring();
   if (saved.recomputed == nullptr) return saved.tensor;
   return saved.recomputed->frame->unpack(*saved.recomputed);
 }

@@ -118,11 +118,12 @@ Tensor Torch::layer_norm(const Tensor& x, const NormWeights& by) {
 Tensor Torch::rms_norm(const Tensor& x, int weight, std::int64_t width) {
   const std::int64_t rows = x.elements / width;
   Operand by{{}, reads_parameter(weight), edge_to(weight, width)};
+  const bool x_wants = x.wants_gradient, weight_wants = by.edge.wanted, wants = x_wants || weight_wants;
+  std::vector<Saved> saved{save(x, wants), save({}, wants)};  // and the weight, before it runs
   Tensor y = make_like(x, "rms_norm");
   const Tensor rstd = value(rows, Dtype::f32, "rstd");
   heap_.run("aten::_fused_rms_norm", {reads(x), by.access, writes(y), writes(rstd)});
-  const bool x_wants = x.wants_gradient, weight_wants = by.edge.wanted, wants = x_wants || weight_wants;
-  std::vector<Saved> saved{save(x, wants), save(rstd, wants)};
+  saved.push_back(save(rstd, wants));
   std::array sums{by.edge, Edge{}};
   sums[0].sum = Edge::Sum::over_rows;
   return record(std::move(y), {edge_to(x), std::move(by.edge)}, std::move(saved),
@@ -132,7 +133,7 @@ Tensor Torch::rms_norm(const Tensor& x, int weight, std::int64_t width) {
                   if (x_wants) dx = make_like(g, "rms_norm gradient");
                   if (weight_wants) vectors[0] = heap_.make(width, g.dtype, Category::gradients, "weight gradient");
                   heap_.run("aten::_fused_rms_norm_backward",
-                            {reads(g), reads(kept[0]), own, reads(kept[1]), writes(dx), writes(vectors[0])});
+                            {reads(g), reads(kept[0]), own, reads(kept[2]), writes(dx), writes(vectors[0])});
                   const std::int64_t blocks = weight_wants ? layer_norm_blocks(rows, width, device_) : 0;
                   if (blocks > 0) sum_blocks(blocks, vectors, sums);
                   return std::vector<Tensor>{std::move(dx), std::move(vectors[0])};

@@ -126,12 +126,16 @@ std::string checkpointing_lines(ExportWriter& writer) {
     return fmt::format("enable_activation_checkpointing: True\nac_mode: selective\nac_option: {}\n", kind.substr(6));
   }
   if (kind != "none" && kind != "full") writer.mark("checkpointing", "all layers are checkpointed instead");
-  return fmt::format("enable_activation_checkpointing: {}\n", python_bool(kind != "none"));
+  std::string text = fmt::format("enable_activation_checkpointing: {}\n", python_bool(kind != "none"));
+  if (!writer.is("offload", "activations")) return text;
+  if (kind == "none") writer.mark("offload", "torchtune offloads activations only with checkpoints");
+  return text + fmt::format("enable_activation_offloading: {}\n", python_bool(kind != "none"));
 }
 
 std::string sharding_lines(ExportWriter& writer) {
+  const bool keeps_states = writer.is("offload", "none") || writer.is("offload", "activations");
   if (writer.plan().cluster.cards() == 1) {
-    if (!writer.is("offload", "none")) writer.mark("offload", "torchtune offloads only with FSDP");
+    if (!keeps_states) writer.mark("offload", "on one GPU torchtune offloads activations only");
     return "";
   }
   const Job& job = writer.plan().job;
@@ -141,7 +145,7 @@ std::string sharding_lines(ExportWriter& writer) {
   }
   std::string text = fmt::format("fsdp_reshard_after_forward: {}\n", python_bool(is_resharded(writer)));
   if (writer.is("wrap_embeddings", "on")) text += "custom_sharded_layers: ['tok_embeddings', 'output']\n";
-  if (!writer.is("offload", "none") && !writer.is("offload", "params")) {
+  if (!keeps_states && !writer.is("offload", "params")) {
     writer.mark("offload", "FSDP offloads all or nothing");
   }
   return text + fmt::format("fsdp_cpu_offload: {}\n", python_bool(writer.is("offload", "params")));

@@ -145,6 +145,13 @@ void read_cpu_offload(const Setting& setting, Draft& draft) {
     draft.understand(setting, "nothing in host memory");
   }
 }
+void read_activation_offload(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set("offload", "activations", setting);
+  } else {
+    draft.understand(setting, "no activations in host memory");
+  }
+}
 /// Packed rows come with masks for flex_attention and with positions, by which rotations are copied.
 void read_dataset(const Setting& setting, Draft& draft) {
   const ConfigNode* packed = find_in(*setting.node, "packed");
@@ -172,6 +179,7 @@ constexpr std::array kKeys{
     KeyRow{"ac_option", read_ac_option},
     KeyRow{"custom_sharded_layers", read_sharded_layers},
     KeyRow{"fsdp_cpu_offload", read_cpu_offload},
+    KeyRow{"enable_activation_offloading", read_activation_offload},
     KeyRow{"fsdp_reshard_after_forward", read_reshard},
     KeyRow{"data_parallel_replicate_dim", read_replicas},
     KeyRow{"data_parallel_shard_dim", read_shards},
@@ -180,7 +188,6 @@ constexpr std::array kKeys{
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"torch.compile", "compile"},
-    UnmodelledKeys{"activations in host memory", "enable_activation_offloading"},
     UnmodelledKeys{"only data parallelism is modelled", "tensor_parallel_dim tensor_parallel_plan context_parallel_dim",
                    "1"},
     UnmodelledKeys{"FP8", "enable_fp8_training fp8_recipe_name"},

@@ -1,11 +1,14 @@
 // The loops of torchtune's recipes full_finetune_single_device and full_finetune_distributed (0.6.1), with
 // CEWithChunkedOutputLoss, and with optimizer_in_bwd.
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "program/pytorch/activation_offload.h"
 #include "program/pytorch/loops/loop.h"
 #include "program/pytorch/optimizers.h"
+#include "program/stages/offload.h"
 #include "program/stages/optimizer_in_backward.h"
 
 namespace vramfit::eager {
@@ -54,7 +57,7 @@ class TorchtuneLoop final : public Loop {
     Tensor labels = tokens("labels");
     count_labels(labels, place.is_first);
     if (is_sharded()) labels_ = {};
-    std::vector<Tensor> logits = output_of(forward(ids_));
+    std::vector<Tensor> logits = output_of(normed());
     parts_.enter(Phase::loss);
     {
       const Scope scope(heap(), "loss");
@@ -77,7 +80,10 @@ class TorchtuneLoop final : public Loop {
       }
     }
     parts_.enter(Phase::backward);
-    torch().backward(loss_, [this] { parts_.wrapper.finish_backward(); });
+    torch().backward(loss_, [this] {
+      parts_.wrapper.finish_backward();  // whose callback was queued first
+      if (offload_) offload_->finish_backward();
+    });
     loss_ = detached(loss_);
   }
 
@@ -100,6 +106,16 @@ class TorchtuneLoop final : public Loop {
   }
 
  private:
+  /// The model but for its output layer, for whose tensors there is no hook (get_act_offloading_ctx_manager).
+  Tensor normed() {
+    if (!offload_of(parts_.job).activations) return forward(ids_);
+    if (!offload_) offload_.emplace(torch());
+    torch().checkpoints().hook = &*offload_;
+    Tensor made = forward(ids_);
+    torch().checkpoints().hook = nullptr;
+    return made;
+  }
+
   bool updates_in_backward() const { return parts_.job.optimizer_in_backward; }
   bool is_sharded() const { return parts_.job.mesh.shard > 1; }
 
@@ -216,6 +232,7 @@ class TorchtuneLoop final : public Loop {
     heap().run("aten::mul_", accesses);
   }
 
+  std::optional<ActivationOffload> offload_;
   Tensor ids_, labels_, ignored_;
   Tensor counted_, tokens_, loss_, running_;
   Tensor logged_norm_, logged_loss_, logged_rate_;

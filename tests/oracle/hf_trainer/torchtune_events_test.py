@@ -19,18 +19,20 @@ class TorchtuneCase(Case):
     rotary_positions: int = 0  # max_seq_len; 0: as the sequence
     in_backward: bool = False  # optimizer_in_bwd
     dora: bool = False  # use_dora
+    activations: bool = False  # enable_activation_offloading
 
     def job(self):
         sharded = {"wrap_embeddings": "on" if self.wraps_ends and not self.tied else "off"} if self.ranks > 1 else {}
         rotations = {"rotary_positions": self.rotary_positions} if self.rotary_positions else {}
-        return {**super().job(), "modeling": "torchtune", "loss": "chunked:8", **sharded, **rotations, "optimizer_in_backward": "on" if self.in_backward else "off", **({"dora": "on"} if self.dora else {})}
+        return {**super().job(), "modeling": "torchtune", "loss": "chunked:8", **sharded, **rotations, "optimizer_in_backward": "on" if self.in_backward else "off", **({"dora": "on"} if self.dora else {}), **({"offload": "activations"} if self.activations else {})}
 
     def words(self):
         """Arguments of the script that others lack."""
-        return ["--rotary-positions", self.rotary_positions, *([] if self.wraps_ends else ["--whole-ends"]), *(["--in-backward"] if self.in_backward else []), *(["--dora"] if self.dora else [])]
+        return ["--rotary-positions", self.rotary_positions, *([] if self.wraps_ends else ["--whole-ends"]), *(["--in-backward"] if self.in_backward else []), *(["--dora"] if self.dora else []), *(["--activations"] if self.activations else [])]
 
 
 QLORA = {"lora_rank": 8, "quantization": "nf4-double"}
+OFFLOADED = {"activations": True, "checkpointing": "full"}
 FOURS = {**TINY, "hidden": 256, "ffn": 512}  # torchao splits rows of 4 bits alone that are so many
 
 # Recorded, too.
@@ -80,6 +82,13 @@ FEW = [
     TorchtuneCase(**TINY, lora_rank=8, dora=True, ranks=3, optimizer="adamw:foreach"),
     TorchtuneCase(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", batch=2, checkpointing="full"),
     TorchtuneCase(**{**TINY, "kv_heads": 4}, family="gemma2", tied=True, attention="auto", ranks=2, lora_rank=8, accumulation=2),
+    TorchtuneCase(**{**TINY, "layers": 5}, **OFFLOADED, batch=2, accumulation=2),
+    TorchtuneCase(**{**TINY, "layers": 4}, **OFFLOADED, precision="fp32", attention="auto", ranks=2, tied=True),
+    TorchtuneCase(**{**FOURS, "layers": 4}, **OFFLOADED, **QLORA, lora_dropout=0.1),
+    TorchtuneCase(**{**TINY, "layers": 3}, **OFFLOADED, family="gemma", tied=True, attention="auto"),
+    TorchtuneCase(**{**TINY, "layers": 3}, **OFFLOADED, lora_rank=8, lora_dropout=0.1, family="qwen2", tied=True, accumulation=2),
+    TorchtuneCase(**{**TINY, "layers": 3}, **OFFLOADED, lora_rank=8, ranks=3, accumulation=2, batch=2),
+    TorchtuneCase(**{**TINY, "layers": 3}, **OFFLOADED, in_backward=True, clip=False, batch=2),
 ]
 MORE = [
     *(TorchtuneCase(**SMALL, checkpointing=checkpointing, attention="auto", card=card, tied=tied, batch=batch)
@@ -108,6 +117,7 @@ MORE = [
           ("mistral", False, "bf16-pure", "none", 1, 16, "H100-80GB", 0, False, True), ("llama", False, "bf16-pure", "full", 1, 1, "H100-80GB", 16, True, False),
           ("mistral", False, "bf16-pure", "none", 2, 4, "RTX4090", 64, True, False),
           ("gemma2", True, "bf16-pure", "full", 1, 1, "H100-80GB", 0, False, False), ("gemma2", True, "bf16-pure", "none", 2, 8, "A100-80GB", 16, False, False))),
+    TorchtuneCase(**{**SMALL, "layers": 4}, **OFFLOADED, precision="fp32", attention="auto", lora_rank=8, card="A100-80GB"),
 ]
 
 

@@ -99,19 +99,38 @@ TEST_CASE("torchao's NF4 is dequantized with two int64 numbers for each byte, an
 }
 
 TEST_CASE("what is recorded is sound") {
-  for (const std::vector<Field>& fields : {std::vector<Field>{},
-                                           {{"checkpointing", "full"}, {"micro_batch", "2"}, {"grad_accum", "3"}},
-                                           {{"optimizer", "adamw:foreach"}},
-                                           {{"method", "lora"}, {"lora_dropout", "0.1"}, {"checkpointing", "full"}},
-                                           {{"method", "lora"}, {"lora_targets", "q_proj,v_proj"}},
-                                           {{"precision", "fp32"}},
-                                           {{"method", "lora"}, {"dora", "on"}, {"micro_batch", "2"}}}) {
+  for (const std::vector<Field>& fields :
+       {std::vector<Field>{},
+        {{"checkpointing", "full"}, {"micro_batch", "2"}, {"grad_accum", "3"}},
+        {{"optimizer", "adamw:foreach"}},
+        {{"method", "lora"}, {"lora_dropout", "0.1"}, {"checkpointing", "full"}},
+        {{"method", "lora"}, {"lora_targets", "q_proj,v_proj"}},
+        {{"checkpointing", "full"}, {"offload", "activations"}},
+        {{"checkpointing", "full"}, {"offload", "activations"}, {"method", "lora"}},
+        {{"checkpointing", "full"}, {"offload", "activations"}, {"precision", "fp32"}, {"grad_accum", "3"}},
+        {{"precision", "fp32"}},
+        {{"method", "lora"}, {"dora", "on"}, {"micro_batch", "2"}}}) {
     for (const char* const cluster : {"1xH100-80GB", "4xH100-80GB"}) {
       CAPTURE(cluster);
       const auto fault = program::fault_of(program_of(fields, cluster));
       CHECK_MESSAGE(!fault, fault.value_or(""));
     }
   }
+}
+
+TEST_CASE("what is saved outside checkpoints goes to host memory and comes back") {
+  const program::Program program = program_of({{"checkpointing", "full"}, {"offload", "activations"}});
+  const auto count = [&](const std::string& what) {
+    int found = 0;
+    for (const program::Buffer& buffer : program.main.buffers) {
+      if (program.labels[static_cast<std::size_t>(buffer.label)].ends_with(what)) ++found;
+    }
+    return found;
+  };
+  CHECK(count(": activation in host memory") > 0);
+  CHECK(count(": activation, brought back") > 0);
+  CHECK_THROWS_WITH_AS(program_of({{"checkpointing", "none"}, {"offload", "activations"}}),
+                       doctest::Contains("its recipes want both: --checkpointing full"), NotModelled);
 }
 
 TEST_CASE("an update within backward is sound, and leaves no gradients to one behind it") {
