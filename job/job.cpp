@@ -40,7 +40,9 @@ Precision precision_named(std::string_view name) {
 
 LossScale loss_scaling(const Job& job) {
   if (!std::holds_alternative<LossScaleByPrecision>(job.loss_scale)) return job.loss_scale;
-  const bool narrow = job.precision.compute == Dtype::f16 || job.precision.reduce == Dtype::f16;
+  // Gradients add up in the storage dtype.
+  const Precision& p = job.precision;
+  const bool narrow = p.compute == Dtype::f16 || p.reduce == Dtype::f16 || p.storage == Dtype::f16;
   if (narrow) return DynamicLossScale{};
   return NoLossScale{};
 }

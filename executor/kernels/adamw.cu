@@ -109,7 +109,7 @@ int launch_any(const AdamwUpdate& update, const PlainAverages& averages, std::in
 int count_update(const AdamwUpdate& update, Stream stream) { return launch(count, 1, 1, stream, update); }
 
 int update_plain(const AdamwUpdate& update, const PlainAverages& averages, Stream stream) {
-  return with_wide_number(update.number, [&](auto number) {
+  return with_number(update.number, [&](auto number) {
     return launch_any<decltype(number)>(update, averages, 0, ToNearest{}, stream);
   });
 }

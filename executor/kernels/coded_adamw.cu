@@ -161,7 +161,7 @@ __global__ void update_blocks(const __grid_constant__ AdamwUpdate update,
 template <typename First, typename Second, int kBlock>
 int launch_blocks(const AdamwUpdate& update, const CodedAverages& averages, Stream stream) {
   const unsigned blocks = blocks_for(update.elements / kBlock * kWarp);
-  return with_wide_number(update.number, [&](auto number) {
+  return with_number(update.number, [&](auto number) {
     return launch(update_blocks<First, Second, kBlock, decltype(number)>, blocks, kThreads, stream, update, averages,
                   table_of(First{}), table_of(Second{}));
   });

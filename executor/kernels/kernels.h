@@ -12,7 +12,7 @@ enum class Number : std::uint8_t { f32, bf16, f16 };
 
 using Stream = void*;  // cudaStream_t
 
-/// An update of AdamW over flat tensors. Parameters and gradients have one dtype, fp32 or bf16.
+/// An update of AdamW over flat tensors. Parameters and gradients have one dtype.
 struct AdamwUpdate {
   void* parameters;
   const void* gradients;
@@ -203,7 +203,7 @@ struct Kernels {
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 7;
+inline constexpr int kInterface = 8;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

@@ -116,15 +116,11 @@ __device__ inline std::int32_t largest_of_warp(std::int32_t largest) {
   return largest;
 }
 
-/// Calls `f` with a number of the kind, fp32 or bf16, for its type.
-template <typename F>
-int with_wide_number(Number number, const F& f) {
-  return number == Number::f32 ? f(float{}) : f(Bfloat16{});
-}
-/// The same of fp16 as well.
+/// Calls `f` with a number of the kind, for its type.
 template <typename F>
 int with_number(Number number, const F& f) {
-  return number == Number::f16 ? f(Float16{}) : with_wide_number(number, f);
+  if (number == Number::f16) return f(Float16{});
+  return number == Number::f32 ? f(float{}) : f(Bfloat16{});
 }
 
 }  // namespace vramfit::cuda

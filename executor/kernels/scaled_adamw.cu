@@ -147,7 +147,7 @@ int begin_scaled(const AdamwUpdate& update, const ScaledAverages& averages, Stre
 int update_scaled(const AdamwUpdate& update, const ScaledAverages& averages, const ScaledStretch& stretch,
                   Stream stream) {
   const unsigned blocks = blocks_for(stretch.elements / kScaledPack);
-  return with_wide_number(update.number, [&](auto number) {
+  return with_number(update.number, [&](auto number) {
     using T = decltype(number);
     const int found = launch(find_largest<T>, blocks, kThreads, stream, update, averages, stretch);
     return found != 0 ? found : launch(update_with_scales<T>, blocks, kThreads, stream, update, averages, stretch);

@@ -49,11 +49,12 @@ void encode_rows(const QuantizedRows& matrix, const at::Tensor& values, at::Tens
   auto* const bytes = stored.mutable_data_ptr<std::uint8_t>();
   std::uint8_t* const codes = bytes + matrix.parts().codes_begin;
   auto* const scales = reinterpret_cast<float*>(bytes);
-  if (values.scalar_type() == at::kFloat) {
-    encode(values.const_data_ptr<float>(), matrix.rows, matrix.row_elements, codes, scales);
-  } else {
-    encode(values.const_data_ptr<at::BFloat16>(), matrix.rows, matrix.row_elements, codes, scales);
-  }
+  const auto encode_all = [&](const auto* numbers) {
+    encode(numbers, matrix.rows, matrix.row_elements, codes, scales);
+  };
+  if (values.scalar_type() == at::kFloat) return encode_all(values.const_data_ptr<float>());
+  if (values.scalar_type() == at::kHalf) return encode_all(values.const_data_ptr<at::Half>());
+  encode_all(values.const_data_ptr<at::BFloat16>());
 }
 
 }  // namespace vramfit

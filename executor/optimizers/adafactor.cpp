@@ -221,9 +221,10 @@ void adafactor_on_cpu(OptimizerCall& call) {
 double adafactor_epsilon(const OptimizerCall& call) {
   const double set = call.options["eps1"];
   if (set > 0) return set;
-  const bool is_bf16 = call.parameters.scalar_type() == at::kBFloat16;
-  return is_bf16 ? static_cast<double>(std::numeric_limits<at::BFloat16>::epsilon())
-                 : static_cast<double>(std::numeric_limits<float>::epsilon());
+  double epsilon = 0;
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, call.parameters.scalar_type(), "epsilon",
+                                  [&] { epsilon = static_cast<double>(std::numeric_limits<scalar_t>::epsilon()); });
+  return epsilon;
 }
 
 const OptimizerSteps optimizer_steps::adafactor{.cpu = adafactor_on_cpu, .cuda = adafactor_on_cuda};

@@ -1,7 +1,5 @@
 #include "executor/optimizers/adamw_kernels.h"
 
-#include <stdexcept>
-
 #include "executor/kernels/own_kernels_torch.h"
 #include "executor/optimizers/elements_torch.h"
 
@@ -14,7 +12,6 @@ const float* number_at(const at::Tensor* tensor) {
 }
 
 cuda::AdamwUpdate update_of(OptimizerCall& call) {
-  if (call.parameters.scalar_type() == at::kHalf) throw std::logic_error("no kernel updates parameters in fp16");
   return {.parameters = call.parameters.mutable_data_ptr(),
           .gradients = call.gradients.const_data_ptr(),
           .number = number_of(call.parameters.scalar_type()),

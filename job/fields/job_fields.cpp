@@ -91,7 +91,7 @@ constexpr std::array kJobFields{
              "on GPUs (fp16-mixed below compute capability 8.0), fp32 on CPU ranks",
              get_precision, set_precision, FieldGroup::common, HonouredBy::own_runtime, AtResume::in_part},
     JobField{"storage_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Dtype of parameter shards (the master weights); fp16: not modelled. Default: set by --precision",
+             "Dtype of parameter shards (the master weights) and of gradients. Default: set by --precision",
              get_dtype<&Precision::storage>, set_dtype<&Precision::storage>, FieldGroup::precision,
              HonouredBy::own_runtime, AtResume::must_match},
     JobField{"compute_dtype", FieldForm::text, "fp32|bf16|fp16",
@@ -112,13 +112,14 @@ constexpr std::array kJobFields{
              get_dtype<&Precision::output>, set_dtype<&Precision::output>, FieldGroup::precision,
              HonouredBy::own_runtime, AtResume::must_match},
     JobField{"state_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Dtype of optimizer states (with optimizers other than adamw: as --storage-dtype; fp16: not modelled). "
+             "Dtype of optimizer states (with optimizers other than adamw: as --storage-dtype; fp16: "
+             "not modelled, where states are numbers of this dtype). "
              "Default: set by --precision",
              get_dtype<&Precision::state>, set_dtype<&Precision::state>, FieldGroup::precision, HonouredBy::own_runtime,
              AtResume::must_match},
     JobField{"loss_scale", FieldForm::text, "auto|none|N|dynamic[:INIT[:INTERVAL]]",
              "Loss scaling: a fixed factor, or dynamic from INIT, doubled after INTERVAL good steps. Default: auto "
-             "(dynamic:65536:2000 when computing in fp16, else none)",
+             "(dynamic:65536:2000 when something is computed, summed or stored in fp16, else none)",
              get_loss_scale, set_loss_scale, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match},
     JobField{"mesh", FieldForm::text, "replicate=R,shard=S",
              "Device mesh: replicas x shards. Default: all GPUs, divided as --sharding does", get_mesh, set_mesh,

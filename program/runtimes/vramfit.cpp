@@ -1,4 +1,6 @@
 // This project's own engine.
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -41,11 +43,43 @@ void require_calls(const Job& job) {
                                fmt::join(job.offload, ","), job.optimizer));
   }
   if (job.precision.storage == job.precision.state) return;
+  // States of fp16 would be refused next.
+  const std::string_view storage = dtype_name(job.precision.storage);
+  const std::string or_states =
+      job.precision.storage == Dtype::f16 ? "" : fmt::format(", or --state-dtype {}", storage);
   throw Excluded(
       fmt::format("{} with --storage-dtype {} and --state-dtype {} (LibTorch's calls take one dtype: use "
-                  "--optimizer {}:fused, or --state-dtype {})",
-                  form, dtype_name(job.precision.storage), dtype_name(job.precision.state), job.optimizer,
-                  dtype_name(job.precision.storage)));
+                  "--optimizer {}:fused{})",
+                  form, storage, dtype_name(job.precision.state), job.optimizer, or_states));
+}
+
+/// Whether any of its states has the dtype of --state-dtype.
+bool keeps_state_dtype(const Optimizer& optimizer) {
+  return std::ranges::any_of(optimizer.states, [](const OptimizerState& state) {
+    return state.holds != OptimizerState::Holds::updates && !state.dtype;
+  });
+}
+
+/// Numbers of fp16 below 6e-8 are 0: a second average then is, for most weights, and the update divides by it.
+void require_states(const Job& job) {
+  const Precision& p = job.precision;
+  const Optimizer& row = optimizer_named(job.optimizer);
+  const bool has_numbers = keeps_state_dtype(row);
+  const std::string both = fmt::format("--optimizer {} with --storage-dtype {} and --state-dtype {}", job.optimizer,
+                                       dtype_name(p.storage), dtype_name(p.state));
+  if (has_numbers && p.state == Dtype::f16) {
+    throw NotModelled(fmt::format(
+        "{} ({})", both,
+        row.takes_other_states
+            ? "squares of gradients below 6e-8 would vanish; use --state-dtype bf16 or fp32, or --optimizer adamw-fp8, "
+              "which scales them"
+            : "averages of gradients below 6e-8 would vanish; use --optimizer adamw with --state-dtype bf16 or fp32"));
+  }
+  if (p.storage == p.state || row.takes_other_states) return;
+  throw Excluded(fmt::format(
+      "{} ({})", both,
+      has_numbers ? "its states have the dtype of --storage-dtype; adamw takes fp32 and bf16"
+                  : fmt::format("its states have a form of their own: use --state-dtype {}", dtype_name(p.storage))));
 }
 
 /// The gradient shard has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in. States have it as
@@ -72,19 +106,7 @@ void require_optimizer(const Job& job, const Cluster& cluster) {
         "--optimizer {} with --storage-dtype {} (it rounds parameters stored in bf16; adamw needs none of that)",
         job.optimizer, dtype_name(p.storage)));
   }
-  if (p.storage == p.state) return;
-  const std::string both = fmt::format("--optimizer {} with --storage-dtype {} and --state-dtype {}", job.optimizer,
-                                       dtype_name(p.storage), dtype_name(p.state));
-  if (!optimizer_named(job.optimizer).takes_other_states) {
-    throw Excluded(
-        fmt::format("{} (its states follow --storage-dtype or have a form of their own; adamw takes any)", both));
-  }
-  if (p.state == Dtype::f16) {
-    throw NotModelled(
-        fmt::format("{} (squares of gradients below 6e-8 would vanish; use --state-dtype bf16 or fp32, or --optimizer "
-                    "adamw-fp8, which scales them)",
-                    both));
-  }
+  require_states(job);
 }
 
 /// The loss reads logits of the compute dtype as fp32, block by block: what FSDP2's output_dtype=float32 computes,
@@ -99,12 +121,6 @@ void require_precision(const Job& job) {
   const Precision& p = job.precision;
   if (wants_fp8(p) && p.compute != Dtype::bf16) {
     throw Excluded(fmt::format("--precision fp8 with --compute-dtype {} (use bf16)", dtype_name(p.compute)));
-  }
-  if (p.storage == Dtype::f16) {
-    throw NotModelled(
-        "--storage-dtype fp16 (updates and squares of gradients below 6e-8 would vanish; use --precision fp16-mixed, "
-        "or "
-        "--master-dtype fp16, which scales them)");
   }
   require_output(p);
 }

@@ -288,7 +288,7 @@ TEST_CASE("choices without rules are named, not guessed") {
       {{{"runtime", "pytorch-fsdp2"}, {"modeling", "torchtitan"}, {"method", "lora"}}, "--method lora"},
       {{{"runtime", "deepspeed"}, {"modeling", "transformers"}, {"method", "lora"}, {"dora", "on"}}, "--dora on"},
       {{{"precision", "fp8"}, {"compute_dtype", "fp16"}}, "--precision fp8 with --compute-dtype fp16"},
-      {{{"storage_dtype", "fp16"}, {"state_dtype", "fp16"}}, "use --precision fp16-mixed"},
+      {{{"storage_dtype", "fp16"}, {"state_dtype", "fp16"}}, "squares of gradients below 6e-8 would vanish"},
       {{{"output_dtype", "fp16"}}, "--output-dtype fp16 with --compute-dtype bf16"},
       {{{"precision", "bf16-mixed"}, {"state_dtype", "bf16"}, {"optimizer", "lion"}},
        "--optimizer lion with --storage-dtype fp32 and --state-dtype bf16"},

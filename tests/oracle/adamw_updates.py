@@ -1,6 +1,10 @@
 """AdamW, 30 updates of a flat tensor, beside torch.optim.AdamW and torchao's CPUOffloadOptimizer: in fp32, parameters and both averages
 within 1e-6, in each of PyTorch's forms; its forms of calls in bf16 to the bit on CPU ranks. An update from an offloaded state is that one (run/offload compares them to the bit).
 
+Parameters in fp16 with averages in fp32 or bf16, which torch.optim.AdamW doesn't have: to the bit the update written out in fp32 whose
+parameters are rounded to fp16 after each step; and beside torch's AdamW over fp32 masters, averages within 1e-6 (in fp32), parameters
+within what the roundings of so many steps can add up to. torch's AdamW over fp16 parameters, whose averages are fp16, is further off.
+
 CPUOffloadOptimizer wants a GPU. Here its GPU is the host: parameters are CPU tensors, and streams, events and pinning do nothing.
 """
 
@@ -74,6 +78,56 @@ def distances(result, truth):
     return [float(numpy.linalg.norm(a - b) / numpy.linalg.norm(b)) for a, b in zip(result, truth, strict=True)]
 
 
+def rounded(values, dtype):
+    return torch.from_numpy(values).to(dtype).float().numpy()
+
+
+def in_fp16(parameters, gradients, state):
+    """Each operation rounded to fp32, as loops on CPU ranks have them; parameters to fp16 and averages to `state` after each update."""
+    number, o = numpy.float32, OPTIONS
+    p, m, v = parameters, numpy.zeros_like(parameters), numpy.zeros_like(parameters)
+    for step, g in enumerate(gradients, 1):
+        m = number(o["beta1"]) * m + number(1 - o["beta1"]) * g
+        v = number(o["beta2"]) * v + number(1 - o["beta2"]) * g * g
+        rate, root = number(o["lr"] / (1 - o["beta1"] ** step)), number(numpy.sqrt(1 - o["beta2"] ** step))
+        p = p * number(1 - o["lr"] * o["weight-decay"]) - rate * (m / (numpy.sqrt(v) / root + number(o["eps"])))
+        p, m, v = rounded(p, torch.float16), rounded(m, state), rounded(v, state)
+    return [x.astype(numpy.float64) for x in (p, m, v)]
+
+
+def roundings(start, steps):
+    """The most by which parameters of fp16 can be off after so many updates, of which each moves them by the learning rate at most, about,
+    and rounds by half of the last place at most."""
+    return steps * numpy.maximum(numpy.abs(start) + steps * OPTIONS["lr"], 2.0**-14) * 2.0**-11
+
+
+def half():
+    """Gradients are those of a scaled loss, so that fp16 holds them."""
+    parameters, gradients = (rounded(x, torch.float16) for x in problem())
+    masters = by_torch(parameters, gradients)
+    bound, ok = roundings(parameters.astype(numpy.float64), len(gradients)), True
+    for name, state in {"fp32": torch.float32, "bf16": torch.bfloat16}.items():
+        defined = in_fp16(parameters, gradients, state)
+        for device in ("cpu", "cuda"):
+            own = ours("adamw", device, parameters, gradients, f"fp16+{name}")
+            equal = all((a == b).all() for a, b in zip(own, defined, strict=True))
+            share = float((numpy.abs(own[0] - masters[0]) / bound).max())
+            off = distances(own, defined)
+            # A GPU's calls round each operation, and what lies between two numbers of fp16 or bf16 goes either way.
+            good = (equal if device == "cpu" else off[0] <= 2.0**-11) and (name != "fp32" or (share <= 1 and max(distances(own, masters)[1:]) <= LIMIT))
+            ok &= good
+            print(f"{'ok  ' if good else 'FAIL'} adamw in fp16 with states in {name} for {device}: off its definition by " + ", ".join(f"{x:.1e}" for x in off)
+                  + f"; {share:.2f} of what roundings can add up to beside torch's fp32 masters", flush=True)
+    small = gradients * 2.0**-13   # squares of most are below what fp16 holds
+    small = rounded(small, torch.float16)
+    own, masters, theirs = ours("adamw", "cpu", parameters, small, "fp16+fp32"), by_torch(parameters, small), by_torch(parameters, small, torch.float16)
+    lost = float((theirs[2] == 0).mean())
+    apart = [distances(run, masters)[0] for run in (own, theirs)]
+    noticed = apart[1] > 100 * apart[0]
+    print(f"{'ok  ' if noticed else 'FAIL'} torch's AdamW with fp16 states: {lost:.0%} of second averages are 0, parameters {apart[1]:.1e} off, ours {apart[0]:.1e}", flush=True)
+    return ok and noticed
+
+
 def main():
     parameters, gradients = problem()
     own = {device: ours("adamw", device, parameters, gradients) for device in ("cpu", "cuda")}
@@ -94,7 +148,7 @@ def main():
     fewer = by_torch(parameters, gradients[:-1])
     noticed = max(distances(own["cpu"], fewer)) > 10 * LIMIT
     print("ok   noticed:" if noticed else "FAIL not noticed:", "one update less")
-    return ok and noticed
+    return half() and ok and noticed
 
 
 if __name__ == "__main__":

@@ -2,7 +2,11 @@
 error against fp32 of at most 1.5 times PyTorch's own.
 
 The fp32 run that both are measured by leaves out the steps that were skipped.
-Arguments: `families`, `overflows` or `mistakes` (deliberate ones in the reference must be noticed).
+
+--storage-dtype fp16: the reference's parameters are rounded to fp16 at first and after each update, which is made in fp32 with states in
+fp32, and its gradients to fp16 before they are unscaled. No optimizer of PyTorch does that: its states have the parameters' dtype, and its
+GradScaler refuses gradients in fp16.
+Arguments: `families`, `overflows`, `storage` or `mistakes` (deliberate ones in the reference must be noticed).
 """
 
 import sys
@@ -75,10 +79,12 @@ class Compute:
             self.table.weight.data = self.table.weight.data.to(self.dtype).float()
 
 
-def train(case, place, hyper, dtype=torch.float32, scaler=None, skipped=(), mistake="", wide_table=False, convert=None):
-    """A trace as reference.train's, with `scales` and `skipped` beside it. `convert` changes the model that computes."""
+def train(case, place, hyper, dtype=torch.float32, scaler=None, skipped=(), mistake="", wide_table=False, convert=None, storage=None):
+    """A trace as reference.train's, with `scales` and `skipped` beside it. `convert` changes the model that computes. `storage` is the dtype
+    of parameters and of summed gradients, which are fp32 otherwise."""
     of_step = executor.batches(case, place.data, hyper.steps)
     model = reference.build(executor.model_path(case.family), place.state)
+    store(model, storage)
     copy = Compute(case, place, dtype, wide_table)
     compute = copy.model
     if convert:
@@ -102,6 +108,8 @@ def train(case, place, hyper, dtype=torch.float32, scaler=None, skipped=(), mist
             for name, p in compute.named_parameters():
                 g = torch.zeros_like(p, dtype=torch.float32) if p.grad is None else p.grad.float()
                 summed[name] = summed[name] + g if name in summed else g.clone()
+        if storage:
+            summed = {name: g.to(storage).float() for name, g in summed.items()}
         if mistake == "clipped before unscaling":
             summed = clipped(summed, hyper)
         gradients = scaling.unscale(summed)
@@ -111,6 +119,7 @@ def train(case, place, hyper, dtype=torch.float32, scaler=None, skipped=(), mist
         trace.losses.append(total)
         if scaling.is_taken(step):
             optimizer.step(clipped(gradients, hyper), reference.learning_rate(hyper, step))
+            store(model, storage)
         else:
             trace.skipped.append(step)
             optimizer.count += mistake == "skipped steps counted"
@@ -118,6 +127,12 @@ def train(case, place, hyper, dtype=torch.float32, scaler=None, skipped=(), mist
             trace.scales.append(scaler.get_scale())
     trace.parameters = reference.full_state(model)
     return trace
+
+
+@torch.no_grad()
+def store(model, dtype):
+    for p in model.parameters() if dtype else ():
+        p.copy_(p.to(dtype))
 
 
 def clipped(gradients, hyper):
@@ -134,11 +149,12 @@ def grad_scaler(scale, interval, **bent):
     return torch.amp.GradScaler("cpu", **{"init_scale": scale, "growth_interval": interval, **bent})
 
 
-def compare(case, place, hyper, scale, interval, mistake="", wide_table=False, **bent):
+def compare(case, place, hyper, scale, interval, mistake="", wide_table=False, storage=None, **bent):
     """Ours, PyTorch's fp16 and fp32; `mistake` and `bent` change the two references."""
     flags = ("--loss-scale", f"dynamic:{scale}:{interval}")
     ours = place.executor(Case(**{**vars(case), "extra": (*case.extra, *flags)}), hyper)
-    theirs = train(case, place, hyper, torch.float16, grad_scaler(scale, interval, **bent), mistake=mistake, wide_table=wide_table)
+    theirs = train(case, place, hyper, torch.float16, grad_scaler(scale, interval, **bent), mistake=mistake, wide_table=wide_table,
+                   storage=storage)
     exact = train(case, place, hyper, skipped=ours.record["skipped_steps"], mistake=mistake)
     c = Comparison()
     if ours.record["skipped_steps"] != theirs.skipped:
@@ -190,6 +206,28 @@ def overflows():
     return ok
 
 
+# Of which a rounding to fp16 is no small part.
+SMALL_UPDATES = HYPER.with_(lr=1e-4)
+STORED = ("--storage-dtype", "fp16")
+
+
+def storage():
+    """Parameters and gradients in fp16. One case overflows at first."""
+    cases = [Case("llama", ranks=2, micro_batch=2), Case("llama", ranks=2, accumulation=2, micro_batch=1), Case("qwen3", checkpointing="full"),
+             Case("gpt2", ranks=2, sharding="no-shard"), Case("gemma2", ranks=2)]
+    ok = True
+    for plain in cases:
+        case = Case(**{**vars(plain), "precision": "fp16-mixed", "extra": STORED})
+        overflows_first = case.accumulation > 1
+        scale, interval = (OVERFLOWING, 3) if overflows_first else (1024.0, 2000)
+        c, _ = compare(case, Workplace(case.family), SMALL_UPDATES, scale, interval, wide_table=overflows_first, storage=torch.float16)
+        ok &= report(case, c)
+    case = Case("llama", ranks=2, precision="fp16-mixed", extra=STORED)
+    c, _ = compare(case, Workplace("llama"), SMALL_UPDATES, 1024.0, 2000)
+    print(f"{'ok  ' if c.failures else 'FAIL'} parameters in fp32: {'; '.join(c.failures) or 'not noticed'}"[:200], flush=True)
+    return ok and bool(c.failures)
+
+
 MISTAKES = [({}, {"backoff_factor": 0.25}), ({}, {"growth_factor": 4.0}), ({}, {"growth_interval": 4}), ({}, {"init_scale": OVERFLOWING / 2}),
             ({"mistake": "clipped before unscaling"}, {}), ({"mistake": "skipped steps counted"}, {})]
 
@@ -207,4 +245,4 @@ def mistakes():
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.exit(0 if {"families": families, "overflows": overflows, "mistakes": mistakes}[sys.argv[1]]() else 1)
+    sys.exit(0 if {"families": families, "overflows": overflows, "storage": storage, "mistakes": mistakes}[sys.argv[1]]() else 1)

@@ -123,6 +123,23 @@ std::string FormsInTurn::next(const std::string& optimizer, const std::string& p
   return optimizer + std::string(can_choose ? kForms[turn_++ % kForms.size()] : "");
 }
 
+std::vector<std::string> HalfInTurn::next(const Job& job) {
+  const std::string name = job.optimizer.substr(0, job.optimizer.find(':'));
+  const Optimizer& row = optimizer_named(name);
+  const bool is_of_calls = job.optimizer.ends_with(":foreach") || job.optimizer.ends_with(":loop");
+  const bool has_own_states = std::ranges::all_of(row.states, [](const OptimizerState& state) {
+    return state.holds == OptimizerState::Holds::updates || state.dtype;
+  });
+  const bool can_have = !row.rounds_randomly && (row.takes_other_states || has_own_states) && !is_of_calls;
+  if (!can_have || !job.master_dtype.empty() || job.updates_in_backward || (has_own_states && !job.state.empty()))
+    return {};
+  turn_ = !turn_;
+  if (!turn_) return {};
+  std::vector<std::string> flags{"--storage-dtype", "fp16"};
+  if (has_own_states) flags.insert(flags.end(), {"--state-dtype", "fp16"});
+  return flags;
+}
+
 std::vector<std::string> offload_kinds() {
   return {"none", "optimizer", "optimizer+gradients", "params,activations", "activations"};
 }
@@ -226,20 +243,24 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
   std::mt19937_64 random(seed);
   std::vector<CoverJob> jobs;
   FormsInTurn forms;
+  HalfInTurn halves;
   for (const std::vector<int>& row : pairwise_cover(sizes, seed, minimum, allowed)) {
     CoverJob job{value(row, kFamily), std::stoi(value(row, kRanks)), {}};
+    const std::string optimizer =
+        forms.next(value(row, kOptimizer), value(row, kPrecision), value(row, kState), value(row, kOffload));
     for (std::size_t axis = kSharding; axis < table.size(); ++axis) {
       if (table[axis].flag == "--frozen-dtype" && (value(row, axis).empty() || value(row, kFreeze) == "none")) continue;
-      const bool is_optimizer = axis == kOptimizer;
       if (value(row, axis) == "activations" && jobs.size() % 2 == 1) {
         add_flag(job.flags, table[axis].flag, "activations:every:2");
         continue;
       }
-      add_flag(job.flags, table[axis].flag,
-               is_optimizer
-                   ? forms.next(value(row, axis), value(row, kPrecision), value(row, kState), value(row, kOffload))
-                   : value(row, axis));
+      add_flag(job.flags, table[axis].flag, axis == kOptimizer ? optimizer : value(row, axis));
     }
+    const std::vector<std::string> half = halves.next({.optimizer = optimizer,
+                                                       .state = value(row, kState),
+                                                       .master_dtype = value(row, kMasterDtype),
+                                                       .updates_in_backward = value(row, kInBackward) == "on"});
+    job.flags.insert(job.flags.end(), half.begin(), half.end());
     // In every second job, and with no axis of its own, which would draw all others anew.
     if (jobs.size() % 2 == 1) add_flag(job.flags, "--allocator", "gradients-first");
     if (value(row, kInBackward) == "on") job.flags.insert(job.flags.end(), {"--clip", "0"});

@@ -40,6 +40,20 @@ class FormsInTurn {
   std::size_t turn_ = 0;
 };
 
+/// Flags that store a job's parameters in fp16 (--storage-dtype), in every second job that can have them; and no axis
+/// of its own, which would draw all others anew.
+class HalfInTurn {
+ public:
+  struct Job {
+    const std::string &optimizer, &state, &master_dtype;
+    bool updates_in_backward;
+  };
+  std::vector<std::string> next(const Job& job);
+
+ private:
+  bool turn_ = false;
+};
+
 /// Values of --offload that the engine has rules for, and whether it has them for such a job.
 std::vector<std::string> offload_kinds();
 bool can_offload(const std::string& optimizer, const std::string& offload, const std::string& ranks,

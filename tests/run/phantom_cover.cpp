@@ -144,6 +144,7 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, c
   std::mt19937_64 random(seed);
   std::vector<PhantomJob> jobs;
   FormsInTurn forms;
+  HalfInTurn halves;
   bool orders = false;
   for (const std::vector<int>& row :
        pairwise_cover(sizes, seed, minimum, [&](const std::vector<int>& r) { return is_allowed(texts(r)); })) {
@@ -160,6 +161,11 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, c
     for (std::size_t axis = kSequence; axis < table.size(); ++axis) {
       add_flag(job.job.flags, table[axis].flag, values[axis]);
     }
+    const std::vector<std::string> half = halves.next({.optimizer = values[kOptimizer],
+                                                       .state = values[kState],
+                                                       .master_dtype = values[kMasterDtype],
+                                                       .updates_in_backward = values[kInBackward] == "on"});
+    job.job.flags.insert(job.job.flags.end(), half.begin(), half.end());
     if (values[kSharding].starts_with("hybrid")) {
       job.job.flags.insert(job.job.flags.end(), {"--mesh", "replicate=2,shard=" + std::to_string(ranks / 2)});
     }

@@ -36,6 +36,7 @@ const std::vector<Choice> kOwn{
     {"checkpointing",
      {"none", "full", "every:2", "every:3", "selective", "selective:glu,linear/3", "budget:0%", "budget:60%"}},
     {"precision", {"fp32", "bf16-mixed", "bf16-pure", "fp16-mixed", "fp8"}},
+    {"storage_dtype", {"fp32", "bf16", "fp16"}},
     {"reduce_dtype", {"fp32", "bf16", "fp16"}},
     {"buffer_dtype", {"fp32", "bf16"}},
     {"output_dtype", {"fp32"}},

@@ -111,7 +111,10 @@ struct Step {
   at::Tensor gradients = {}, divisor = {}, found_inf = {};
 };
 
-Dtype dtype_of(at::ScalarType type) { return type == at::kFloat ? Dtype::f32 : Dtype::bf16; }
+Dtype dtype_of(at::ScalarType type) {
+  if (type == at::kHalf) return Dtype::f16;
+  return type == at::kFloat ? Dtype::f32 : Dtype::bf16;
+}
 
 std::int64_t scratch_of(const Subject& subject, const Update& by) {
   const Optimizer& row = optimizer_named(subject.optimizer);
@@ -157,7 +160,7 @@ void update(const Subject& subject, const Update& by, Tensors& tensors, const St
 
 std::vector<Subject> subjects() {
   std::vector<Subject> all;
-  for (const at::ScalarType number : {at::kFloat, at::kBFloat16}) {
+  for (const at::ScalarType number : {at::kFloat, at::kBFloat16, at::kHalf}) {
     all.push_back({"adamw-8bit", number, at::kByte, 256 * 37});
     all.push_back({"adamw-4bit", number, at::kByte, 128 * 53});
     all.push_back({"adamw-fp8-blocks", number, at::kByte, 256 * 37});

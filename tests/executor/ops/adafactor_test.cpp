@@ -111,16 +111,18 @@ TEST_CASE("ranks that hold some rows of a parameter update them as one that hold
 }
 
 TEST_CASE("Adafactor's epsilon 1 is that of the parameters' dtype unless it is given") {
-  const auto lost = [](at::ScalarType storage, double epsilon) {
+  const auto lost = [](at::ScalarType storage, double epsilon, double gradient = 1e-3) {
     const OptimizerOptions options =
         complete_options({.learning_rate = 0.1, .values = {{"eps1", epsilon}}}, "adafactor");
     std::vector<Rank> ranks{Rank(Share{}, random_whole(1), storage)};
     const at::Tensor start = ranks.front().parameters.to(at::kDouble);
-    update(ranks, at::full({kRows * kColumns + kVector}, 1e-3), options, DeviceKind::cpu);
+    update(ranks, at::full({kRows * kColumns + kVector}, gradient), options, DeviceKind::cpu);
     return (ranks.front().parameters.to(at::kDouble) - start).norm().item<double>();
   };
   CHECK(lost(at::kFloat, 0) == lost(at::kFloat, std::pow(2.0, -23)));
   CHECK(lost(at::kBFloat16, 0) == lost(at::kBFloat16, std::pow(2.0, -7)));
+  CHECK(lost(at::kHalf, 0, 1e-4) == lost(at::kHalf, std::pow(2.0, -10), 1e-4));
+  CHECK(lost(at::kHalf, std::pow(2.0, -23), 1e-4) > 2 * lost(at::kHalf, 0, 1e-4));
   CHECK(lost(at::kBFloat16, std::pow(2.0, -23)) > 2 * lost(at::kBFloat16, 0));
   CHECK(lost(at::kFloat, 0) > 5 * lost(at::kFloat, std::pow(2.0, -7)));
 }

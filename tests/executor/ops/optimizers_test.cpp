@@ -85,14 +85,23 @@ Tensors fresh(std::string_view optimizer, const Form& form) {
   return tensors;
 }
 
+/// Whether --state-dtype says what some of its states are.
+bool has_states_of_the_job(const Optimizer& row) {
+  return std::ranges::any_of(row.states, [](const OptimizerState& state) {
+    return state.holds != OptimizerState::Holds::updates && !state.dtype;
+  });
+}
+
 /// Each optimizer's.
 std::vector<Form> forms(std::string_view optimizer) {
+  const Optimizer& row = optimizer_named(optimizer);
   std::vector<Form> all;
   for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::cuda}) {
-    for (const Dtype storage : {Dtype::f32, Dtype::bf16}) {
-      if (optimizer_named(optimizer).rounds_randomly && storage != Dtype::bf16) continue;
-      for (const Dtype state : {Dtype::f32, Dtype::bf16}) {
-        if (storage == state || optimizer_named(optimizer).takes_other_states) all.push_back({storage, state, device});
+    for (const Dtype storage : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
+      if (row.rounds_randomly && storage != Dtype::bf16) continue;
+      for (const Dtype state : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
+        if (state == Dtype::f16 && has_states_of_the_job(row)) continue;  // refused
+        if (storage == state || row.takes_other_states) all.push_back({storage, state, device});
       }
     }
   }

@@ -135,15 +135,18 @@ TEST_CASE("FP8 numbers are PyTorch's: all codes, and the nearest of numbers of e
   CHECK(others == 0);
 }
 
-TEST_CASE("masters in bf16 have the codes of their numbers in fp32, whatever the rows beside them are") {
-  const Matrix arrived("fp8", 40, 37, 64), encoded("fp8", 40, 37, 64);
-  at::Tensor values = random_weights(37 * 64).to(at::kBFloat16);
-  values.narrow(0, 64, 64).zero_();
-  quantize(arrived, values.to(at::kFloat), 5);
-  at::Tensor stored = encoded.stored;
-  encode_rows(encoded.rows, values, stored);
-  CHECK(at::equal(arrived.stored, stored));
-  CHECK(whole_on_cpu(encoded, at::kFloat).narrow(0, 64, 64).eq(0).all().item<bool>());
+TEST_CASE("masters in 16 bits have the codes of their numbers in fp32, whatever the rows beside them are") {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    CAPTURE(static_cast<int>(type));
+    const Matrix arrived("fp8", 40, 37, 64), encoded("fp8", 40, 37, 64);
+    at::Tensor values = random_weights(37 * 64).to(type);
+    values.narrow(0, 64, 64).zero_();
+    quantize(arrived, values.to(at::kFloat), 5);
+    at::Tensor stored = encoded.stored;
+    encode_rows(encoded.rows, values, stored);
+    CHECK(at::equal(arrived.stored, stored));
+    CHECK(whole_on_cpu(encoded, at::kFloat).narrow(0, 64, 64).eq(0).all().item<bool>());
+  }
 }
 
 #if defined(__x86_64__)

@@ -43,6 +43,11 @@ at::ScalarType type_of(const std::string& name) {
   return name == "fp16" ? at::kHalf : at::kFloat;
 }
 
+Dtype dtype_of(at::ScalarType type) {
+  if (type == at::kBFloat16) return Dtype::bf16;
+  return type == at::kHalf ? Dtype::f16 : Dtype::f32;
+}
+
 OptimizerOptions options_of(const std::string& text, const std::string& optimizer) {
   OptimizerOptions options;
   for (const std::string& part : split_list(text)) {
@@ -127,9 +132,9 @@ class Flat {
           at::zeros({elements_of(each, one_vector(request.elements))}, is_count || each.dtype ? own : state));
     }
     const UnitUpdate scratch{.elements = request.elements,
-                             .storage = Dtype::f32,
-                             .gradient = Dtype::f32,
-                             .state = Dtype::f32,
+                             .storage = dtype_of(storage_),
+                             .gradient = dtype_of(storage_),
+                             .state = dtype_of(state),
                              .device = device_,
                              .form = request.form};
     work_ = at::empty({row.scratch == nullptr ? 0 : row.scratch(scratch)}, at::kFloat);
