@@ -80,6 +80,7 @@ class Search {
   void take_fastest() {
     faster_.clear();
     queue_.emplace(evaluator_, request_, bases_, BestBy::speed, plan_.search);
+    queue_->pass_over_misfits();
     while (const std::optional<Option> option = queue_->next(kNoLimit)) {
       if (is_rejected(request_, option->job)) continue;
       const Attempt attempt = evaluator_.attempt_to_be_fastest(*option);
@@ -87,6 +88,8 @@ class Search {
       if (attempt.fits) {
         plan_.chosen = evaluator_.candidate(*option);
         requested_ = requested_by(*attempt.rank);
+        misfits_ = queue_->misfits();
+        queue_->bring_back_misfits(*option);
         return;
       }
       queue_->retry_last(attempt);
@@ -161,6 +164,7 @@ class Search {
       others.push_back({differing_fields(option.job, chosen.job), option, from});
     };
     for (const Option& option : faster_) add(option, From::tried);
+    for (const Option& option : misfits_) add(option, From::misfits);
     for (const Option& option : queue_->passed_over()) {
       if (!is_rejected(request_, option.job)) add(option, From::passed_over);
     }
@@ -179,7 +183,8 @@ class Search {
     }
   }
 
-  enum class From { tried, passed_over, neighbours };  // of a search only what was tried has its time
+  // Of a search only what was tried has its time; misfits have a bound of it.
+  enum class From { tried, misfits, passed_over, neighbours };
   struct FasterOption {
     std::set<std::string_view> fields;  // in which it differs from the plan
     Option option;
@@ -197,17 +202,35 @@ class Search {
     for (FasterOption& other : others) {
       if (other.from == From::passed_over && !says_less(other, shown)) other.option = timed(other.option);
     }
-    std::ranges::stable_sort(others, [](const FasterOption& a, const FasterOption& b) {
-      const bool a_is_last = a.from == From::neighbours, b_is_last = b.from == From::neighbours;
-      if (a_is_last || b_is_last) return !a_is_last && b_is_last;
-      const double a_speed = a.option.tokens_per_second, b_speed = b.option.tokens_per_second;
-      return a_speed != b_speed ? a_speed > b_speed : a.option.place < b.option.place;
-    });
+    std::ranges::stable_sort(others, comes_first);
   }
 
-  void show_faster(std::span<const FasterOption> others, const Candidate& chosen, Shown& shown) {
-    for (const FasterOption& other : others) {
-      if (says_less(other, shown)) continue;
+  static bool comes_first(const FasterOption& a, const FasterOption& b) {
+    const bool a_is_last = a.from == From::neighbours, b_is_last = b.from == From::neighbours;
+    if (a_is_last || b_is_last) return !a_is_last && b_is_last;
+    const double a_speed = a.option.tokens_per_second, b_speed = b.option.tokens_per_second;
+    return a_speed != b_speed ? a_speed > b_speed : a.option.place < b.option.place;
+  }
+
+  // Gives the first one, a misfit, its time instead of the bound, and its place among the others. One whose requests
+  // are too much has no time.
+  void time_first(std::span<FasterOption> others) {
+    FasterOption& first = others.front();
+    const Option option = evaluator_.timed_if_wanted(first.option.job, evaluator_.parts_of(first.option.job),
+                                                     first.option.least_total, kNoLimit);
+    first.option.time = option.time;
+    first.option.tokens_per_second = option.tokens_per_second;
+    first.option.program = option.program;
+    first.from = From::tried;
+    const auto place = std::upper_bound(others.begin() + 1, others.end(), first, comes_first);
+    std::rotate(others.begin(), others.begin() + 1, place);
+  }
+
+  void show_faster(std::span<FasterOption> others, const Candidate& chosen, Shown& shown) {
+    for (std::size_t o = 0; o < others.size(); ++o) {
+      const FasterOption& other = others[o];
+      while (other.from == From::misfits && !says_less(other, shown)) time_first(others.subspan(o));
+      if (says_less(other, shown) || (other.from == From::tried && other.option.tokens_per_second == 0)) continue;
       const std::optional<Option> faster = timed_if_faster(other.option, chosen);
       if (!faster) continue;
       const Attempt attempt = evaluator_.attempt(*faster, kNoLimit);
@@ -329,8 +352,9 @@ class Search {
   // Of the last search, over all bases:
   std::vector<Change> bases_;
   std::optional<BestFirst> queue_;
-  Bytes requested_;             // by the plan, and outside the allocator
-  std::vector<Option> faster_;  // those that were tried and don't fit
+  Bytes requested_;              // by the plan, and outside the allocator
+  std::vector<Option> misfits_;  // passed over before there was a plan
+  std::vector<Option> faster_;   // those that were tried and don't fit
   Plan plan_;
   SmallestNeed smallest_;
 };

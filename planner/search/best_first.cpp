@@ -148,6 +148,36 @@ bool BestFirst::pass_over(const Node& node, Bytes most_total) {
   return true;
 }
 
+/// One that comes again with other choices of fragments is left to its attempt.
+bool BestFirst::pass_over_misfit(Node& node) {
+  if (!passes_over_misfits_ || by_ == BestBy::need) return false;
+  const Space& space = spaces_[node.base];
+  if (node.level < space.levels() && space.choices(node.job, node.level).size() > 1) return false;
+  if (!evaluator_.fails_early(node.job)) return false;
+  misfits_.push_back(std::move(node));
+  return true;
+}
+
+std::vector<Option> BestFirst::misfits() const {
+  std::vector<Option> options;
+  for (const Node& node : misfits_) options.push_back(option_of(node));
+  return options;
+}
+
+void BestFirst::bring_back_misfits(const Option& chosen) {
+  passes_over_misfits_ = false;
+  chosen_ = {.value = chosen.tokens_per_second, .place = chosen.place};
+  for (Node& node : misfits_) {
+    node.is_misfit = true;
+    push(std::move(node));
+  }
+  misfits_.clear();
+}
+
+bool BestFirst::was_tried(const Node& node) const {
+  return node.is_misfit && ComesLater()(chosen_, {.value = node.most_tokens_per_second, .place = node.place});
+}
+
 bool BestFirst::may_wait_by_need(Node& node) {
   while (node.walked < 3) {
     ++node.walked;
@@ -252,11 +282,12 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
       push(std::move(node));
       continue;
     }
+    if (pass_over_misfit(node)) continue;
     leave_few_fragments(node);
     look_at(node, most_total);
     if (is_ruled_out(node)) {
       ++counts_.ruled_out;
-    } else if (node.least > most_total) {
+    } else if (node.least > most_total || was_tried(node)) {
       continue;
     } else if (by_ == BestBy::speed) {
       push(std::move(node));
@@ -268,6 +299,7 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
 }
 
 std::optional<Fitting> first_that_fits(BestFirst& queue, Evaluator& evaluator, double above) {
+  queue.pass_over_misfits();
   while (const std::optional<Option> option = queue.next(kNoLimit, above)) {
     const Attempt attempt = evaluator.attempt_to_fit(*option);
     if (attempt.fits) return Fitting{.option = *option, .rank = *attempt.rank};

@@ -36,6 +36,15 @@ class BestFirst {
   /// placed, or more host memory than a node has: by speed they are passed over, without times.
   const std::vector<Option>& passed_over() const { return passed_over_; }
 
+  /// From now on, by speed, configurations are passed over whose first passes show that they don't fit
+  /// (Evaluator::fails_early).
+  void pass_over_misfits() { passes_over_misfits_ = true; }
+  /// Those that were, with bounds of their speed and of their need.
+  std::vector<Option> misfits() const;
+  /// From now on none is passed over, and those that were come again, but for those that come before `chosen`: they
+  /// would have been tried.
+  void bring_back_misfits(const Option& chosen);
+
   /// To be called of the last configuration: it comes again with the other choices of rows that change fragments. By
   /// speed, only if it doesn't fit and its requests alone would.
   void retry_last(const Attempt& attempt);
@@ -58,6 +67,7 @@ class BestFirst {
     std::vector<Job> others = {};  // by need: with the choices of the row that changes fragments that weren't tried
     int walked = 0;                // how many of its bounds by walks with few blocks, and by none, are in it
     bool is_exact = false;         // a configuration of which all is known that next() says
+    bool is_misfit = false;        // it was passed over as one, and came again
   };
   struct Entry {
     double value = 0;  // the greatest is next
@@ -85,6 +95,9 @@ class BestFirst {
   bool is_ruled_out(const Node& node) const;
   /// Whether walks with few blocks show that the configuration isn't wanted; one that may be shown later is put down.
   bool pass_over(const Node& node, Bytes most_total);
+  bool pass_over_misfit(Node& node);
+  /// Whether it was passed over, and would have been tried before the chosen one.
+  bool was_tried(const Node& node) const;
   Node take(std::size_t number);
 
   Evaluator& evaluator_;
@@ -96,7 +109,9 @@ class BestFirst {
   std::vector<std::size_t> free_;  // numbers of nodes
   Node last_;                      // that next() returned
   std::vector<Option> passed_over_;
-  bool one_of_alike_ = false;
+  bool one_of_alike_ = false, passes_over_misfits_ = false;
+  std::vector<Node> misfits_;
+  Entry chosen_;                                 // once misfits were brought back
   std::set<std::pair<Bytes, Place>> looked_at_;  // then: bound of memory and coarse_place()
   std::priority_queue<Entry, std::vector<Entry>, ComesLater> queue_;
 };

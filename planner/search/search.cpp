@@ -9,6 +9,7 @@
 #include "job/allocator/allocator_settings.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "program/lowering/beginning.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/least_reserved.h"
@@ -20,6 +21,10 @@ namespace {
 
 /// An option that was timed is most often tried soon after that. A program may take megabytes.
 constexpr std::size_t kMostPrograms = 16;
+/// Where jobs fail by fragments before the update, most do so in the first few backward passes: of one in so many
+/// segments, and of the head and one more.
+constexpr std::size_t kSegmentsOfAPass = 8, kPassesBesides = 2;
+constexpr int kMostMisfitsToWait = 16;
 
 /// Equal for jobs whose programs are the same: what an allocator does is no part of one, the order of requests is.
 std::string without_allocator(Job job) {
@@ -46,17 +51,20 @@ Evaluator::SharedProgram Evaluator::kept_program_of(const Job& job) {
   return nullptr;
 }
 
-Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job) {
+program::LowerInputs Evaluator::inputs_of(const Graph& graph, const Job& job) {
   const bool has_stages = job.runtime == Runtime::vramfit;  // others are walked
-  auto made = std::make_shared<const program::Program>(
-      program::make_program({.graph = graph,
-                             .job = job,
-                             .device = request_.cluster.card.device,
-                             .coords = {},
-                             .run = {.clip = request_.clip},
-                             .layout = has_stages ? &model_->stages()->layout_of(graph, job) : nullptr,
-                             .tapes = has_stages ? &model_->stages()->tapes_of(graph, job) : nullptr,
-                             .labels = false}));
+  return {.graph = graph,
+          .job = job,
+          .device = request_.cluster.card.device,
+          .coords = {},
+          .run = {.clip = request_.clip},
+          .layout = has_stages ? &model_->stages()->layout_of(graph, job) : nullptr,
+          .tapes = has_stages ? &model_->stages()->tapes_of(graph, job) : nullptr,
+          .labels = false};
+}
+
+Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job) {
+  auto made = std::make_shared<const program::Program>(program::make_program(inputs_of(graph, job)));
   programs_.push_back({.job = job, .key = "", .program = std::move(made)});
   if (programs_.size() > kMostPrograms) programs_.pop_front();
   return programs_.back().program;
@@ -162,12 +170,38 @@ bool Evaluator::reserves_too_much(const Option& option, Bytes below) {
   return option.reserved && *option.reserved + outside(option.job) >= below;
 }
 
+bool Evaluator::has_first_step(const Job& job, Bytes below) {
+  if (job.runtime != Runtime::vramfit || request_.cluster.is_cpu() || is_arena(job.allocator)) return false;
+  return below < kNoLimit && below > outside(job);
+}
+
 bool Evaluator::reserves_in_first_step(const program::Program& of, const Job& job, Bytes below) {
-  const Bytes outside = this->outside(job);
-  if (job.runtime != Runtime::vramfit || request_.cluster.is_cpu() || below == kNoLimit || below <= outside)
+  if (!has_first_step(job, below) || !has_requests(of) || std::ranges::any_of(of.sections, program::is_save))
     return false;
-  if (is_arena(job.allocator) || !has_requests(of) || std::ranges::any_of(of.sections, program::is_save)) return false;
-  return first_steps_.reserve(requests_of(of, 1), job.allocator, below - outside);
+  const bool fails = first_steps_.reserve(requests_of(of, 1), job.allocator, below - outside(job));
+  if (fails && misfits_to_wait_ > 0) --misfits_to_wait_;
+  return fails;
+}
+
+bool Evaluator::fails_early(const Job& job) {
+  const Bytes below = least_misfit(job);
+  if (misfits_to_wait_ > 0 || !has_first_step(job, below)) return false;
+  const Graph& graph = graph_of(job);
+  try {
+    require_rules(job, request_.cluster);
+    const program::Program beginning =
+        program::lower_beginning(inputs_of(graph, job), graph.segments.size() / kSegmentsOfAPass + kPassesBesides);
+    if (has_requests(beginning) &&
+        first_steps_.reserve(requests_of(beginning, 1), job.allocator, below - outside(job))) {
+      ++estimates_made_;
+      next_wait_ = 1;
+      return true;
+    }
+  } catch (const NotModelled&) {  // its estimate will say so
+  }
+  misfits_to_wait_ = next_wait_;
+  next_wait_ = std::min(2 * next_wait_, kMostMisfitsToWait);
+  return false;
 }
 
 void Evaluator::add_requests(Option& option, const Graph& graph) {

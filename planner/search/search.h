@@ -120,6 +120,10 @@ class Evaluator {
   /// Counted and replayed as for the estimate, but not at the card's capacity: how far retries help is for the reader
   /// of an estimate.
   const Trial& trial_of(const Job& job);
+  /// Whether load and the first passes show that the job can't have the verdict `fits`, before anything else of it is
+  /// known. False where they don't, where few jobs before it failed so, and where that isn't known of its runtime or
+  /// allocator.
+  bool fails_early(const Job& job);
   /// Whether the job's total is below a limit; not kept.
   Attempt attempt(const Option& option, Bytes below);
   /// Likewise for one who asks whether it fits and nothing else: given up at the first total that can't have that
@@ -163,11 +167,14 @@ class Evaluator {
   Bytes least_misfit(const Job& job);
   /// Whether the allocator certainly reserves `below` or more in load and the first step. Of the engine's jobs alone.
   bool reserves_in_first_step(const program::Program& program, const Job& job, Bytes below);
+  /// Whether first steps of the job can be replayed, and that many bytes be reserved in one.
+  bool has_first_step(const Job& job, Bytes below);
   /// Whether it reserves `below` or more, however its blocks are placed.
   bool reserves_too_much(const Option& option, Bytes below);
   /// What its program requests, which is kept.
   void add_requests(Option& option, const Graph& graph);
   void add_time(Option& option, const Graph& graph);
+  program::LowerInputs inputs_of(const Graph& graph, const Job& job);
   SharedProgram program_of(const Graph& graph, const Option& option);
   SharedProgram lowered(const Graph& graph, const Job& job);
   /// Of a job that differs in its allocator at most, if it is still kept.
@@ -181,6 +188,9 @@ class Evaluator {
   LeastSeconds least_seconds_;
   LeastWalked least_walked_;
   FirstSteps first_steps_;
+  /// How many first steps have to fail until a job's beginning is looked at again, and how many the next time that one
+  /// has shown nothing.
+  int misfits_to_wait_ = 1, next_wait_ = 1;
   std::deque<KeptProgram> programs_;  // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
   std::map<std::string, Walked> walked_;  // by the job's flags without its allocator, which is no part of a program

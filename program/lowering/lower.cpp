@@ -1,6 +1,7 @@
 #include "program/lowering/lower.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -8,6 +9,7 @@
 #include "base/index.h"
 #include "job/allocator/allocator_settings.h"
 #include "program/lowering/activations.h"
+#include "program/lowering/beginning.h"
 #include "program/lowering/calls.h"
 #include "program/lowering/load.h"
 #include "program/lowering/save.h"
@@ -20,6 +22,7 @@ namespace {
 
 constexpr std::size_t kInstructionsOfOne =
     7;  // of the schedule, about; half as many buffers, two thirds as many accesses
+constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
 
 /// Micro-batches between the second and the last are as the second.
 Job with_one_middle(Job job) {
@@ -83,17 +86,21 @@ class Lowering {
     for (const Segment& segment : inputs.graph.segments) computes_loss_.push_back(is_loss_segment(segment));
   }
 
-  Program lower() {
-    const std::vector<vramfit::Instruction> schedule = schedule_of_step();
+  /// `backward_passes`: behind so many of the first micro-batch it ends; kAll: it is whole.
+  Program lower(std::size_t backward_passes) {
+    std::vector<vramfit::Instruction> schedule = schedule_of_step();
     begin_section(Section::Kind::load);
     LoadLowering(shared_, residents_).load(reduces_again(schedule));
     save_.emplace(SaveInputs{in_, layout_, writer_, labels_, views_, tokens_});
     phase_ = Phase::forward;
+    if (backward_passes < kAll) cut(schedule, backward_passes);
     writer_.reserve(kInstructionsOfOne * schedule.size());
     lower(schedule);
-    for (const Section::Kind kind : save_->kinds()) {
-      begin_section(kind);
-      save_->save(kind);
+    if (backward_passes == kAll) {
+      for (const Section::Kind kind : save_->kinds()) {
+        begin_section(kind);
+        save_->save(kind);
+      }
     }
     sections_.back().end = writer_.code().instructions.size();
     load_host_buffers();
@@ -139,6 +146,13 @@ class Lowering {
       reduced[at(i.unit)] = true;
       return again;
     });
+  }
+
+  static void cut(std::vector<vramfit::Instruction>& schedule, std::size_t backward_passes) {
+    const auto last = std::ranges::find_if(schedule, [&](const vramfit::Instruction& i) {
+      return i.micro_batch > 0 || (i.what == Do::backward && --backward_passes == 0);
+    });
+    if (last != schedule.end()) schedule.erase(last->micro_batch > 0 ? last : last + 1, schedule.end());
   }
 
   /// The last micro-batch is the one before it once more, where it does the same from the same state.
@@ -339,6 +353,10 @@ class Lowering {
 
 }  // namespace
 
-Program lower(const LowerInputs& inputs) { return Lowering(inputs).lower(); }
+Program lower(const LowerInputs& inputs) { return Lowering(inputs).lower(kAll); }
+
+Program lower_beginning(const LowerInputs& inputs, std::size_t backward_passes) {
+  return Lowering(inputs).lower(backward_passes);
+}
 
 }  // namespace vramfit::program

@@ -10,6 +10,7 @@
 
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/rank_estimate.h"
+#include "program/lowering/beginning.h"
 #include "program/make_program.h"
 #include "program/readers/bytes.h"
 #include "tests/support/random_jobs.h"
@@ -127,6 +128,19 @@ std::string what_is_wrong(const ResolvedJob& drawn, std::int64_t accumulation) {
   return "";
 }
 
+/// Numbers of buffers may be others.
+std::string difference_from_beginning(const Ledger& whole, const Ledger& beginning) {
+  if (beginning.events.size() > whole.events.size()) return "the beginning is longer";
+  std::map<std::int64_t, std::int64_t> ids;
+  for (std::size_t i = 0; i < beginning.events.size(); ++i) {
+    const Event &first = beginning.events[i], &event = whole.events[i];
+    if (!are_alike(first, event)) return fmt::format("event {} is another one", i);
+    if (event.bytes > 0) ids[first.id] = event.id;
+    if (event.bytes < 0 && ids[first.id] != event.id) return fmt::format("event {} frees another block", i);
+  }
+  return "";
+}
+
 void try_jobs(int jobs, std::uint64_t first_seed) {
   std::int64_t next = 0;
   const testing::Trial trial = testing::try_random_jobs(jobs, first_seed, [&](const ResolvedJob& drawn) {
@@ -144,6 +158,32 @@ void try_jobs(int jobs, std::uint64_t first_seed) {
 
 TEST_CASE("requests are a ledger's events without names, and their shortened replay gives the figures of all steps") {
   try_jobs(20, 500);
+}
+
+TEST_CASE("a program's beginning asks for what the program asks for until then") {
+  int shorter = 0;
+  const testing::Trial trial = testing::try_random_jobs(60, 900, [&](const ResolvedJob& drawn) -> std::string {
+    if (drawn.job.runtime != Runtime::vramfit) return "";
+    const program::Program whole = program_of(drawn, drawn.job, false);
+    if (!has_requests(whole)) return "";
+    const Ledger requests = requests_of(whole, 1);
+    for (const std::size_t passes : {1, 2, 1000}) {
+      const Ledger beginning = requests_of(program::lower_beginning({.graph = drawn.graph,
+                                                                     .job = drawn.job,
+                                                                     .device = drawn.cluster.card.device,
+                                                                     .coords = {},
+                                                                     .run = {.clip = drawn.clip},
+                                                                     .labels = false},
+                                                                    passes),
+                                           1);
+      const std::string difference = difference_from_beginning(requests, beginning);
+      if (!difference.empty()) return fmt::format("{} backward passes: {}", passes, difference);
+      if (passes == 1 && 4 * beginning.events.size() < 3 * requests.events.size()) ++shorter;
+    }
+    return "";
+  });
+  CHECK(trial.failure == "");
+  CHECK(shorter > 10);
 }
 
 TEST_SUITE("full") {

@@ -144,6 +144,37 @@ TEST_CASE("a trial says of a job what its estimate says, on a card that holds ha
   }
 }
 
+TEST_CASE("what fails early doesn't fit, and is looked for only once another job has failed in its first step") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  fix(request, "sharding", "full-shard");
+  fix(request, "micro_batch", "1");
+  fix(request, "seq_len", "4096");
+  const std::vector<Job> jobs = enumerate_jobs(request);
+  std::vector<Bytes> bounds;
+  constexpr std::size_t kEvery = 5;
+  for (std::size_t i = 0; i < jobs.size(); i += kEvery) {
+    const Estimate estimate = Evaluator(request).estimate_of(jobs[i]);
+    bounds.push_back(upper_bound(estimate.ranks.front(), estimate.job, request.cluster));
+  }
+  std::ranges::sort(bounds);
+  request.cluster.card.memory = bounds[bounds.size() / 2];
+  Evaluator evaluator(request), exact(request);
+  int early = 0, fitting = 0;
+  bool has_failed = false;
+  for (std::size_t i = 0; i < jobs.size(); i += kEvery) {
+    CAPTURE(job_as_flags(jobs[i], unresolved_job()));
+    const bool fits = exact.trial_of(jobs[i]).fits;
+    const bool fails_early = evaluator.fails_early(jobs[i]);
+    CHECK_FALSE((fits && fails_early));
+    CHECK((has_failed || !fails_early));
+    early += fails_early ? 1 : 0;
+    fitting += fits ? 1 : 0;
+    if (!fails_early && !evaluator.attempt_to_fit(evaluator.timed(jobs[i])).fits) has_failed = true;
+  }
+  CHECK(early > 0);
+  CHECK(fitting > 10);
+}
+
 TEST_CASE("recomputing a part is chosen where it is the fastest that fits: every Nth block, or some ops of each") {
   const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
   PlanRequest request{
