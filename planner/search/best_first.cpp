@@ -17,6 +17,8 @@ namespace {
 /// A bound that leaves less than one part in so many of the card's memory is close.
 constexpr std::int64_t kClose = 8;
 constexpr int kFewTries = 4;
+/// Of the numbers of rows that bound larger micro-batches, how much larger each is than the one before.
+constexpr std::int64_t kRowsGrow = 4;
 
 }  // namespace
 
@@ -135,6 +137,9 @@ bool BestFirst::pass_over(const Node& node, Bytes most_total) {
   const Bytes certain = evaluator_.least_without_walk(node.job);
   LeastOfWalk least{.requested = certain, .reserved = certain};
   if (has_room(least)) least = evaluator_.least_memory_at_any_batch(node.job);
+  for (std::int64_t rows = 2; has_room(least) && 2 * rows <= node.job.micro_batch; rows *= kRowsGrow) {
+    least = evaluator_.least_memory_at_twice_the_rows(node.job, rows);
+  }
   if (has_room(least)) least = evaluator_.least_memory(node.job);
   const auto is_close = [&] {  // has room, so that it is no more than the card's memory
     return kClose * (least.reserved + evaluator_.outside(node.job)) > (kClose - 1) * evaluator_.capacity();
@@ -178,13 +183,22 @@ bool BestFirst::was_tried(const Node& node) const {
   return node.is_misfit && ComesLater()(chosen_, {.value = node.most_tokens_per_second, .place = node.place});
 }
 
+/// The next bound of what is reserved for a node's job, each from walks that serve fewer jobs than the one before.
+Bytes BestFirst::next_bound(Node& node) {
+  ++node.walked;
+  if (node.walked == 1) return evaluator_.least_without_walk(node.job);
+  if (node.walked == 2) return evaluator_.least_memory_at_any_batch(node.job).reserved;
+  if (2 * node.rows <= node.job.micro_batch) {
+    const std::int64_t rows = std::exchange(node.rows, node.rows * kRowsGrow);
+    return evaluator_.least_memory_at_twice_the_rows(node.job, rows).reserved;
+  }
+  node.has_all_bounds = true;
+  return evaluator_.least_memory(node.job).reserved;
+}
+
 bool BestFirst::may_wait_by_need(Node& node) {
-  while (node.walked < 3) {
-    ++node.walked;
-    const Bytes reserved = node.walked == 1   ? evaluator_.least_without_walk(node.job)
-                           : node.walked == 2 ? evaluator_.least_memory_at_any_batch(node.job).reserved
-                                              : evaluator_.least_memory(node.job).reserved;
-    const Bytes least = reserved + evaluator_.outside(node.job);
+  while (!node.has_all_bounds) {
+    const Bytes least = next_bound(node) + evaluator_.outside(node.job);
     if (least <= node.least) continue;
     node.least = least;
     return true;

@@ -66,6 +66,8 @@ class BestFirst {
     Place place;
     std::vector<Job> others = {};  // by need: with the choices of the row that changes fragments that weren't tried
     int walked = 0;                // how many of its bounds by walks with few blocks, and by none, are in it
+    std::int64_t rows = 2;         // by need: of the next one by fewer rows
+    bool has_all_bounds = false;   // by need: of these
     bool is_exact = false;         // a configuration of which all is known that next() says
     bool is_misfit = false;        // it was passed over as one, and came again
   };
@@ -86,6 +88,7 @@ class BestFirst {
   void expand(const Node& node);
   /// Whether walks with few blocks show that it may not be the next, so that it has to wait for its turn again.
   bool may_wait(Node& node);
+  Bytes next_bound(Node& node);
   bool may_wait_by_need(Node& node);
   void leave_few_fragments(Node& node) const;
   void look_at(Node& node, Bytes most_total);

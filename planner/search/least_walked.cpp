@@ -10,8 +10,10 @@
 // block is checkpointed, those run the kernels that they run where all are.
 //
 // A larger micro-batch makes the same tensors, none of them smaller, and more micro-batches repeat them, with gradients
-// that stay. So one micro-batch of one row requests no more than any other choice. GRPO's options decide by what is
-// accumulated whether rows are scored again before they are trained on, so its batch stays as it is.
+// that stay. So one micro-batch of one row requests no more than any other choice, and one of N rows no more than any
+// choice with 2 N rows or more. Between N and 2 N, the backward pass of memory-efficient attention may need less: it
+// splits keys into at most 200 parts over all heads, of which 100 heads make two each, and 101 one each. GRPO's options
+// decide by what is accumulated whether rows are scored again before they are trained on, so its batch stays as it is.
 #include "planner/search/least_walked.h"
 
 #include <algorithm>
@@ -245,32 +247,43 @@ std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
   }
 }
 
-Job LeastWalked::with_one_row(const Job& job) const {
-  Job least = job;
-  if (job.modeling == Modeling::trl_grpo) return least;  // what is accumulated decides what is scored again
+std::optional<Job> LeastWalked::with_rows(const Job& job, std::int64_t rows) const {
+  if (job.modeling == Modeling::trl_grpo) return std::nullopt;  // what is accumulated decides what is scored again
   // Attention whose blocks don't fill the card splits its keys, and adds up the parts in memory that more rows don't
   // need.
-  if (flash_splits(spec_.num_attention_heads, job.sequence, spec_.head_dim, cluster_.card.device) == 1) {
-    least.micro_batch = least.accumulation = 1;
-    least.global_batch = data_ranks(job);
-  }
+  const std::int64_t heads = checked_mul(rows, spec_.num_attention_heads);
+  if (flash_splits(heads, job.sequence, spec_.head_dim, cluster_.card.device) > 1) return std::nullopt;
+  Job least = job;
+  least.micro_batch = rows;
+  least.accumulation = 1;
+  least.global_batch = checked_mul(rows, data_ranks(job));
   return least;
 }
 
-std::optional<LeastOfWalk> LeastWalked::at_any_batch(const Graph& graph, const Job& job) {
+Job LeastWalked::with_one_row(const Job& job) const { return with_rows(job, 1).value_or(job); }
+
+std::optional<LeastOfWalk> LeastWalked::memory_of(const Graph& graph, const Job& job) {
   const std::size_t period = period_of(job);
   if (period == 0) return std::nullopt;
-  const Job least = with_one_row(job);
   const std::size_t alternation = this->alternation(graph, job);
   try {
     std::optional<LeastOfWalk> bound = period == 1 || alternation > 1
-                                           ? extended(graph, least, std::lcm(period, alternation), blocks_of(graph))
-                                           : without_checkpointed(graph, least);
+                                           ? extended(graph, job, std::lcm(period, alternation), blocks_of(graph))
+                                           : without_checkpointed(graph, job);
     if (bound) bound->compute_seconds = 0;
     return bound;
   } catch (const NotModelled&) {
-    return std::nullopt;  // likewise
+    return std::nullopt;  // the whole walk says so
   }
+}
+
+std::optional<LeastOfWalk> LeastWalked::at_any_batch(const Graph& graph, const Job& job) {
+  return memory_of(graph, with_one_row(job));
+}
+
+std::optional<LeastOfWalk> LeastWalked::at_twice_the_rows(const Graph& graph, const Job& job, std::int64_t rows) {
+  const std::optional<Job> least = with_rows(job, rows);
+  return least ? memory_of(graph, *least) : std::nullopt;
 }
 
 }  // namespace vramfit

@@ -44,6 +44,8 @@ class LeastWalked {
   /// them all; no seconds. Where every Nth block is checkpointed, the others alone are counted, which all N share. None
   /// where of() says nothing.
   std::optional<LeastOfWalk> at_any_batch(const Graph& graph, const Job& job);
+  /// Likewise of those with at least twice as many rows in a micro-batch as `rows`.
+  std::optional<LeastOfWalk> at_twice_the_rows(const Graph& graph, const Job& job, std::int64_t rows);
 
  private:
   /// The job's model with another number of blocks; none unless it is `graph` but for that.
@@ -54,6 +56,10 @@ class LeastWalked {
   std::optional<LeastOfWalk> extended(const Graph& graph, const Job& job, std::size_t period, std::size_t blocks);
   /// Of a job that checkpoints one block of each period: its other blocks alone.
   std::optional<LeastOfWalk> without_checkpointed(const Graph& graph, const Job& job);
+  /// At most the memory of a job and of each that differs in N of its checkpointing alone; no seconds.
+  std::optional<LeastOfWalk> memory_of(const Graph& graph, const Job& job);
+  /// With one micro-batch of so many rows; none where more rows may need less.
+  std::optional<Job> with_rows(const Job& job, std::int64_t rows) const;
   /// What its checkpointed blocks add to the seconds of the others.
   double seconds_of_checkpointed(const Graph& graph, const Job& job);
   /// None if `blocks` of it aren't known to be the same model.

@@ -130,6 +130,11 @@ LeastOfWalk Evaluator::least_memory_at_any_batch(const Job& job) {
   return least_walked_.at_any_batch(graph_of(job), job).value_or(LeastOfWalk{});
 }
 
+LeastOfWalk Evaluator::least_memory_at_twice_the_rows(const Job& job, std::int64_t rows) {
+  if (job.runtime == Runtime::vramfit) return {};
+  return least_walked_.at_twice_the_rows(graph_of(job), job, rows).value_or(LeastOfWalk{});
+}
+
 LeastOfWalk Evaluator::least_memory_of_one_row(const Job& job) {
   const Job least = least_walked_.with_one_row(job);
   const bool is_itself = least.micro_batch * least.accumulation == job.micro_batch * job.accumulation;

@@ -96,6 +96,8 @@ class Evaluator {
   LeastOfWalk least_memory(const Job& job);
   /// Likewise of each job that differs in micro-batch and accumulation alone; found out once for them all.
   LeastOfWalk least_memory_at_any_batch(const Job& job);
+  /// Likewise of those with at least twice as many rows in a micro-batch as `rows`.
+  LeastOfWalk least_memory_at_twice_the_rows(const Job& job, std::int64_t rows);
   /// Likewise from a whole walk of one row, which isn't worth it unless the others say nearly as much. Of ZeRO-3 alone,
   /// whose peaks few blocks tell less exactly. `reserved` is the sum of what its streams need at once: what an
   /// allocator reserves for one row may be more than for two.

@@ -1,4 +1,5 @@
-// What is known of jobs under PyTorch's runtimes before anything is walked through.
+// What is known of jobs under PyTorch's runtimes before anything is walked through, and of which walks of few blocks
+// tell nothing.
 #include <doctest/doctest.h>
 
 #include <string>
@@ -19,6 +20,7 @@ namespace vramfit {
 
 using testing::fix;
 using testing::resolved;
+using testing::torchtitan_request;
 
 namespace {
 
@@ -117,6 +119,21 @@ TEST_CASE("what certainly keeps more in host memory than a node has is passed ov
     CHECK((evaluator.timings() == 0) == is_too_little);
     CHECK(queue.passed_over().empty() != is_too_little);
   }
+}
+
+TEST_CASE("blocks that differ are not bounded by few of them") {
+  PlanRequest request = torchtitan_request();
+  request.spec.num_hidden_layers = 27;
+  Job job = resolved(request).job;
+  const Graph graph = training_graph(request.spec, job);
+  const Efficiency efficiency = efficiency_of(request.cluster);
+  LeastWalked least(request.spec, request.cluster, efficiency, {});
+  CHECK(least.of(graph, job));
+  Graph other = graph;
+  other.segments[7].ops[0].attributes.eps += 1;
+  CHECK_FALSE(LeastWalked(request.spec, request.cluster, efficiency, {}).of(other, job));
+  job.freeze = {"*layers.3.*"};
+  CHECK_FALSE(least.of(graph, job));
 }
 
 }  // namespace vramfit
