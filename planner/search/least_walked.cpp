@@ -182,7 +182,9 @@ std::optional<LeastOfWalk> LeastWalked::walked(const Graph& graph, const Job& jo
 
 std::optional<LeastOfWalk> LeastWalked::extended(const Graph& graph, const Job& job, std::size_t period,
                                                  std::size_t blocks) {
-  const std::size_t fewer = kFewest + (blocks + period * kFewest - kFewest) % period, more = fewer + period;
+  std::size_t fewer = kFewest + (blocks + period * kFewest - kFewest) % period;
+  if (fewer < period) fewer += period;  // so that each kind of block is among them
+  const std::size_t more = fewer + period;
   if (blocks < more || kWorthwhile * (fewer + more) > blocks_of(graph)) return std::nullopt;
   const std::optional<LeastOfWalk> low = walked(graph, job, fewer), high = walked(graph, job, more);
   if (!low || !high) return std::nullopt;
