@@ -32,6 +32,21 @@ void finish_optimizer(Draft& draft) {
   draft.assume("optimizer", "adamw:deepspeed", "the one of DeepSpeed's configuration");
 }
 
+/// DeepSpeed's offload_optimizer and offload_param say each for itself whether it is pinned.
+void finish_offload(Draft& draft) {
+  const bool has_states = draft.is(fact::kPageableStates, "on");
+  const bool has_parameters = draft.is(fact::kPageableParameters, "on");
+  const auto change_to = [&](const char* offload) {
+    draft.forget("offload");
+    draft.derive("offload", offload);
+  };
+  if (draft.is("offload", "optimizer") && has_states) return change_to("optimizer:pageable");
+  if (!draft.is("offload", "params")) return;
+  if (has_states && has_parameters) return change_to("params:pageable");
+  if (has_states) return change_to("params,optimizer:pageable");
+  if (has_parameters) change_to("params:pageable,optimizer");
+}
+
 /// The Trainer that a file names becomes the same one with DeepSpeed, where there is that.
 void use_deepspeed(Draft& draft) {
   for (const Stack& stack : stacks()) {
@@ -335,6 +350,7 @@ GpuCount gpu_count(const Draft& draft) {
 void finish(Draft& draft) {
   const bool is_program_known = finish_library(draft);
   finish_optimizer(draft);
+  finish_offload(draft);
   finish_method(draft);
   const std::string library = draft.get(fact::kLibrary).value_or("");
   if (library == "torchtune" || library == "torchtitan") {

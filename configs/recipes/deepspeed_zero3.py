@@ -14,7 +14,7 @@ GRAD_ACCUM = 1  # --grad-accum
 PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|fp16-mixed
 GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
-OFFLOAD = "none"  # --offload none|optimizer|params
+OFFLOAD = "none"  # --offload none|optimizer|optimizer:pageable|params|params:pageable
 OVERLAP_COMM = "default"  # --overlap-comm default|on|off
 SHARDING = "full-shard"  # --sharding full-shard|shard-grad-op|shard-optimizer
 ZERO3_SIZES = "default"  # --zero3-sizes default|auto|NAME=N,...
@@ -44,7 +44,7 @@ def sizes():
 
 def main():
     stage = {"shard-optimizer": 1, "shard-grad-op": 2, "full-shard": 3}[SHARDING]
-    if stage < 3 and (ZERO3_SIZES != "default" or OFFLOAD == "params"):
+    if stage < 3 and (ZERO3_SIZES != "default" or OFFLOAD.startswith("params")):
         sys.exit("--zero3-sizes and --offload params are ZeRO-3's: --sharding full-shard")
     of_zero3 = {"stage3_gather_16bit_weights_on_model_save": True, **sizes()} if stage == 3 else {}
     settings = {
@@ -61,11 +61,11 @@ def main():
     if OFFLOAD != "none":
         if OPTIMIZER not in ("adamw_torch_fused", "adamw_torch", "deepspeed"):
             sys.exit("with --offload, DeepSpeed's own AdamW updates on the CPU: leave out --optimizer")
-        settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+        settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": not OFFLOAD.endswith(":pageable")}
     if OPTIMIZER == "deepspeed":
         settings["optimizer"] = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
-    if OFFLOAD == "params":
-        settings["zero_optimization"]["offload_param"] = {"device": "cpu", "pin_memory": True}
+    if OFFLOAD.startswith("params"):
+        settings["zero_optimization"]["offload_param"] = {"device": "cpu", "pin_memory": not OFFLOAD.endswith(":pageable")}
     # Made before the model, so that weights are sharded while they are loaded. DeepSpeed keeps fp32 copies of half-precision weights.
     arguments = TrainingArguments(
         output_dir=os.path.join(os.path.dirname(os.path.abspath(__file__)), "output"),

@@ -17,7 +17,7 @@ GRAD_ACCUM = 1  # --grad-accum
 PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|fp16-mixed
 GRADIENT_CHECKPOINTING = "on"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
-OFFLOAD = "none"  # --offload none|optimizer|params
+OFFLOAD = "none"  # --offload none|optimizer|optimizer:pageable|params|params:pageable
 SHARDING = "full-shard"  # --sharding full-shard|shard-grad-op|shard-optimizer
 STEPS = 3  # --steps
 LORA_RANK = 0  # --lora-rank
@@ -46,9 +46,9 @@ def zero():
     if OFFLOAD != "none":
         if OPTIMIZER not in ("adamw_torch_fused", "adamw_torch", "deepspeed"):
             sys.exit("with --offload, DeepSpeed's own AdamW updates on the CPU: leave out --optimizer")
-        settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    if OFFLOAD == "params":
-        settings["zero_optimization"]["offload_param"] = {"device": "cpu", "pin_memory": True}
+        settings["zero_optimization"]["offload_optimizer"] = {"device": "cpu", "pin_memory": not OFFLOAD.endswith(":pageable")}
+    if OFFLOAD.startswith("params"):
+        settings["zero_optimization"]["offload_param"] = {"device": "cpu", "pin_memory": not OFFLOAD.endswith(":pageable")}
     if OPTIMIZER == "deepspeed":
         settings["optimizer"] = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
     return settings

@@ -62,7 +62,8 @@ inline constexpr std::array kKernels{Named{"libtorch", KernelSource::libtorch},
 inline constexpr std::array kAttentions{Named{"auto", Attention::automatic}, Named{"flash", Attention::flash},
                                         Named{"efficient", Attention::efficient}, Named{"cudnn", Attention::cudnn},
                                         Named{"math", Attention::math}};
-inline constexpr std::array<std::string_view, 4> kOffloads{"params", "optimizer", "optimizer+gradients", "activations"};
+inline constexpr std::array<std::string_view, 6> kOffloads{
+    "params", "params:pageable", "optimizer", "optimizer:pageable", "optimizer+gradients", "activations"};
 
 // Far above any real job, and small enough that products of two stay within 64 bits.
 inline constexpr std::int64_t kMostCount = std::int64_t{1} << 28;

@@ -244,7 +244,8 @@ void set_offload(Job& job, std::string_view value) {
     if (part.starts_with(kEvery)) {
       whole_number(std::string_view(part).substr(kEvery.size()), 2, kMostEvery);
     } else if (std::ranges::find(kOffloads, part) == kOffloads.end()) {
-      unknown_value(part, {"none", "params", "optimizer", "optimizer+gradients", "activations", "activations:every:N"});
+      unknown_value(part, {"none", "params", "params:pageable", "optimizer", "optimizer:pageable",
+                           "optimizer+gradients", "activations", "activations:every:N"});
     }
     if (std::ranges::find(job.offload, part) == job.offload.end()) job.offload.push_back(part);
   }

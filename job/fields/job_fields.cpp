@@ -194,12 +194,14 @@ constexpr std::array kJobFields{
     JobField{"reentrant_checkpoints", FieldForm::toggle, "on|off", kReentrantCheckpointsHelp,
              get_toggle<&Job::reentrant_checkpoints>, set_toggle<&Job::reentrant_checkpoints>, FieldGroup::memory,
              HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
-    JobField{"offload", FieldForm::list, "none|params|optimizer|optimizer+gradients|activations|activations:every:N",
-             "What is kept in host memory: optimizer states; these and gradients; or (params) these and the "
-             "parameters. activations, alone or with one of those: what layers keep from forward to backward, of all "
-             "layers or every Nth (docs/offload.md). Default: none",
-             get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
-             InPlan::optional},
+    JobField{
+        "offload", FieldForm::list,
+        "none|params|params:pageable|optimizer|optimizer:pageable|optimizer+gradients|activations|activations:every:N",
+        "What is kept in host memory: optimizer states; these and gradients; or (params) these and the parameters. "
+        "activations, alone or with one of those: what layers keep from forward to backward, of all layers or every "
+        "Nth. pageable: not pinned, as with DeepSpeed's pin_memory off (docs/offload.md). Default: none",
+        get_offload, set_offload, FieldGroup::memory, HonouredBy::every_runtime, AtResume::may_differ,
+        InPlan::optional},
     JobField{"optimizer", FieldForm::text, kOptimizerValues,
              "Optimizer and its implementation (docs/optimizers.md says which runtime has which). Default: adamw:fused",
              get_optimizer, set_optimizer, FieldGroup::common, HonouredBy::every_runtime, AtResume::in_part},

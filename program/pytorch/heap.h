@@ -78,7 +78,9 @@ class Heap {
   /// One call of a library's function: one kernel that reads and writes once what it touches, or what `work` says.
   void run(const std::string& name, const Accesses& accesses, Stream stream = Stream::compute);
   void run(const std::string& name, const Accesses& accesses, const Work& work, Stream stream = Stream::compute);
-  /// A copy between the card and its host, of as much as `to` holds.
+  /// A copy between the card and its host, of as much as `to` holds. The driver copies pageable memory by way of pinned
+  /// buffers of its own, with the host's processor, which waits: before it fills them, and until they have arrived
+  /// (CUDA Runtime API, API synchronization behavior: Memcpy).
   void copy_over_link(const Tensor& from, const Tensor& to, Stream stream);
   /// The bytes of what is touched; what is changed is read and written.
   double bytes_of(const Accesses& accesses) const;
@@ -105,6 +107,9 @@ class Heap {
   Stream at(Stream stream) const { return stream == Stream::compute ? current : stream; }
   program::Range range_of(const Accesses& accesses);
   Bytes size_of(const program::Access& access) const;
+  bool is_pageable(const Tensor& tensor) const;
+  /// What the host's processor does for a copy of pageable memory.
+  void stage(const Tensor& pageable);
   /// A tensor with a storage like `buffer`, whose label is made of `what`.
   Tensor stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, std::string_view what);
 

@@ -64,6 +64,7 @@ Zero::Zero(Torch& torch, const Graph& graph, const Job& job, const std::vector<M
       ranks_(job.mesh.shard),
       bucket_elements_(job.bucket_bytes / dtype_bytes(dtype_).n),
       offloads_(offload_of(job).states),
+      pins_(offload_of(job).pins_states),
       accumulates_(job.accumulation > 1),
       overlaps_(overlaps_reductions(job)) {
   std::vector<OptimizerGroup> groups = WholeModel::groups();

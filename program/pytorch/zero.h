@@ -117,7 +117,7 @@ class Zero final : public WholeModel, private ZeroNumbers {
   int stage_;
   Dtype dtype_;  // of the model: bf16 or fp16
   std::int64_t ranks_, rank_ = 0, bucket_elements_;
-  bool offloads_, accumulates_, overlaps_;
+  bool offloads_, pins_, accumulates_, overlaps_;
   bool is_last_ = true;           // of its step: the micro-batch
   std::int64_t micro_batch_ = 0;  // of its step
   std::vector<Group> groups_;

@@ -133,10 +133,10 @@ void Zero3::make_parts() {
     if (has_frozen && p.gets_gradient) {
       adapters.emplace_back(&p, std::move(whole));
     } else {
-      p.part = part_of(heap(), p, whole, offload_.parameters);
+      p.part = part_of(heap(), p, whole, offload_);
     }
   }
-  for (auto& [p, whole] : adapters) p->part = part_of(heap(), *p, std::exchange(whole, {}), offload_.parameters);
+  for (auto& [p, whole] : adapters) p->part = part_of(heap(), *p, std::exchange(whole, {}), offload_);
 }
 
 void Zero3::part_whole_model() {
@@ -144,15 +144,17 @@ void Zero3::part_whole_model() {
   const Scope scope(heap(), "model");
   for (std::size_t i = 0; i < parameters().size(); ++i) {
     PartedParameter& p = coordinator_.parameters()[i];
-    p.part = part_of(heap(), p, std::exchange(parameters()[i].value, {}), offload_.parameters);
+    p.part = part_of(heap(), p, std::exchange(parameters()[i].value, {}), offload_);
   }
 }
 
 /// _partition_param
-Tensor part_of(Heap& heap, const PartedParameter& p, const Tensor& whole, bool is_on_host) {
+Tensor part_of(Heap& heap, const PartedParameter& p, const Tensor& whole, const Offload& offload) {
   const std::string what = "part of " + p.trained->name;
-  if (is_on_host) {  // remote_device
-    Tensor there = heap.narrow(pinned(heap, p.part_elements, p.dtype, Category::parameters, what), 0, p.part_elements);
+  if (offload.parameters) {  // remote_device
+    Tensor there =
+        heap.narrow(offloaded(heap, offload.pins_parameters, p.part_elements, p.dtype, Category::parameters, what), 0,
+                    p.part_elements);
     heap.copy_over_link(heap.narrow(whole, 0, std::min(p.part_elements, whole.elements)), there, Stream::compute);
     return there;
   }

@@ -22,7 +22,7 @@ namespace vramfit::eager {
 std::vector<Submodule> outer_modules(const Job& job);
 
 /// The rank's part of a parameter that was made whole; in host memory, if parts are there.
-Tensor part_of(Heap& heap, const PartedParameter& parameter, const Tensor& whole, bool is_on_host);
+Tensor part_of(Heap& heap, const PartedParameter& parameter, const Tensor& whole, const Offload& offload);
 
 class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
  public:
@@ -91,7 +91,6 @@ class Zero3 final : public WholeModel, public ModuleHooks, private ZeroNumbers {
   void flatten_on_host();
   void make_masters_on_host();
   void make_gradients_on_host();
-  Tensor pinned_again(std::int64_t elements, Dtype dtype, const std::string& what);
   Tensor widened_on_host(const Tensor& flat, const std::string& what);
   void send_to_host(std::size_t parameter, const Tensor& flat, Tensor& on_card);
   Tensor norm_on_way(const Tensor& gradient);

@@ -33,9 +33,9 @@ Zero3Sizes sizes_of(const Graph& graph, const Job& job) {
 
 Zero3Inference::Zero3Inference(Torch& torch, const Graph& graph, const Job& job, const std::vector<Module>& modules)
     : WholeModel(torch, graph, job, modules, "reference"),
-      offloads_(offload_of(job).parameters),
+      offload_(offload_of(job)),
       coordinator_(torch, job.mesh.shard, sizes_of(graph, job),
-                   overlaps_reductions(job) ? Stream::reference : Stream::compute, offloads_),
+                   overlaps_reductions(job) ? Stream::reference : Stream::compute, offload_.parameters),
       modules_(outer_modules(job)) {
   for (const Trained& p : parameters()) coordinator_.add(p, p.elements, job.precision.compute, false);
   coordinator_.set_model_order(parameters());
@@ -49,7 +49,7 @@ void Zero3Inference::load() {
   for (PartedParameter& p : coordinator_.parameters()) {
     const Tensor whole = heap.make(p.trained->elements, p.dtype, Category::parameters, "made " + p.trained->name);
     heap.run("aten::normal_", {writes(whole)});
-    p.part = part_of(heap, p, whole, offloads_);
+    p.part = part_of(heap, p, whole, offload_);
   }
 }
 

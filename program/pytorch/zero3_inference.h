@@ -7,6 +7,7 @@
 #include "program/pytorch/module_hooks.h"
 #include "program/pytorch/whole_model.h"
 #include "program/pytorch/zero3_coordinator.h"
+#include "program/stages/offload.h"
 
 namespace vramfit::eager {
 
@@ -31,7 +32,7 @@ class Zero3Inference final : public WholeModel, public ModuleHooks {
   }
 
  private:
-  bool offloads_;
+  Offload offload_;
   Zero3Coordinator coordinator_;
   std::vector<Submodule> modules_;  // around all others
 };

@@ -16,15 +16,6 @@ constexpr std::int64_t kWidenedAtOnce = 250'000'000;
 
 }  // namespace
 
-/// For gradients: what the pool has free of that size is taken.
-Tensor Zero3::pinned_again(std::int64_t elements, Dtype dtype, const std::string& what) {
-  const auto pooled = [](const Tensor& tensor) { return pinned_by_pool(tensor.elements * dtype_bytes(tensor.dtype)); };
-  const Bytes wanted = pinned_by_pool(elements * dtype_bytes(dtype));
-  const auto free = std::ranges::find(pooled_, wanted, pooled);
-  if (free != pooled_.end()) pooled_.erase(free);
-  return heap().narrow(pinned(heap(), elements, dtype, Category::gradients, what), 0, elements);
-}
-
 /// _create_param_groups_fp16_flat_cpu_memory, _move_to_flat_buffer: a flat tensor for each of the optimizer's groups.
 void Zero3::flatten_on_host() {
   std::vector<std::int64_t> sizes;
@@ -34,7 +25,8 @@ void Zero3::flatten_on_host() {
   }
   std::vector<Tensor> flats;
   for (const std::int64_t elements : sizes) {
-    flats.push_back(pinned(heap(), elements, trained_dtype_, Category::parameters, "parts of all parameters"));
+    // Whatever pin_memory says.
+    flats.push_back(offloaded(heap(), true, elements, trained_dtype_, Category::parameters, "parts of all parameters"));
   }
   heap().wait_for_stream(Stream::host, Stream::compute);
   std::vector<std::int64_t> begins(sizes.size());
@@ -46,7 +38,8 @@ void Zero3::flatten_on_host() {
       PartedParameter& p = coordinator_.parameters()[place];
       const Tensor there = heap().narrow(all, begin, p.part_elements);
       heap().run("aten::copy_", {reads(p.part), writes(there)}, {.bytes = 2 * bytes_in(there)}, Stream::host);
-      pooled_.push_back(std::exchange(p.part, there));
+      Tensor moved = std::exchange(p.part, there);
+      if (offload_.pins_parameters) pooled_.push_back(std::move(moved));
       begin += p.part_elements;
     }
   }
@@ -61,7 +54,6 @@ Tensor Zero3::widened_on_host(const Tensor& flat, const std::string& what) {
     there = heap().make_on_host(flat.elements, flat.dtype, Category::parameters, what + ", as they came");
     heap().wait_for_stream(Stream::compute, Stream::host);
     heap().copy_over_link(flat, there, Stream::compute);
-    heap().wait_for_stream(Stream::host, Stream::compute);
   }
   if (!wide.storage) return there;
   heap().run("aten::_to_copy", {reads(there), writes(wide)}, {.bytes = bytes_in(there) + bytes_in(wide)}, Stream::host);
@@ -84,16 +76,23 @@ void Zero3::make_masters_on_host() {
   converted = {};
   const Tensor zeros = heap().make_on_host(most, Dtype::f32, Category::gradients, "gradient of zeros");
   for (Group& group : groups_) {
-    group.gradient =
-        heap().narrow(pinned(heap(), group.elements, Dtype::f32, Category::gradients, "gradient of " + group.name), 0,
-                      group.elements);
+    group.gradient = heap().narrow(offloaded(heap(), offload_.pins_states, group.elements, Dtype::f32,
+                                             Category::gradients, "gradient of " + group.name),
+                                   0, group.elements);
   }
 }
 
 void Zero3::make_gradients_on_host() {
   std::int64_t elements = 0;
   for (const Group& group : groups_) elements = checked_add(elements, group.elements);
-  gradients_ = pinned_again(elements, dtype_, "gradients of the parts");
+  if (offload_.pins_states) {  // what the pool has free of that size is taken
+    const auto pooled = [](const Tensor& part) { return pinned_by_pool(part.elements * dtype_bytes(part.dtype)); };
+    const auto free = std::ranges::find(pooled_, pinned_by_pool(elements * dtype_bytes(dtype_)), pooled);
+    if (free != pooled_.end()) pooled_.erase(free);
+  }
+  gradients_ = heap().narrow(
+      offloaded(heap(), offload_.pins_states, elements, dtype_, Category::gradients, "gradients of the parts"), 0,
+      elements);
   heap().wait_for_stream(Stream::compute, Stream::host);
 }
 
@@ -206,7 +205,6 @@ void Zero3::update_on_host(Group& group, const std::function<void()>& optimizer)
     narrow = heap().make_on_host(group.elements, trained_dtype_, Category::parameters, "updated parts");
     heap().run("aten::_to_copy", {reads(master), writes(narrow)}, narrowed, Stream::host);
   }
-  heap().wait_for_stream(Stream::compute, Stream::host);
   heap().copy_over_link(narrow, group.flat, Stream::compute);
   heap().wait_for_stream(Stream::host, Stream::compute);
 }

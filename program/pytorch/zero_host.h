@@ -8,9 +8,10 @@
 
 namespace vramfit::eager {
 
-/// pin_memory of what is in pageable memory: a copy, made by PyTorch's pool. `from`: what it is converted from, or
-/// nothing for zeros, which are written over before anything reads them, so that their writes are left out.
-Tensor pinned(Heap& heap, std::int64_t elements, Dtype dtype, Category category, const std::string& what,
-              const Tensor& from = {});
+/// DeepSpeed makes all of it in pageable memory. What is pinned (`pin_memory` of its configuration) is a copy of that,
+/// made by PyTorch's pool. `from`: what it is converted from, or nothing for zeros, which are written over before
+/// anything reads them, so that their writes are left out.
+Tensor offloaded(Heap& heap, bool is_pinned, std::int64_t elements, Dtype dtype, Category category,
+                 const std::string& what, const Tensor& from = {});
 
 }  // namespace vramfit::eager

@@ -36,24 +36,25 @@ void Zero::move_to_host(Group& group, const Tensor& copy) {
     const Tensor there = heap().make_on_host(elements, dtype_, Category::parameters, "copy of a partition");
     heap().wait_for_stream(Stream::compute, Stream::host);
     heap().copy_over_link(copy, there, Stream::compute);
-    heap().wait_for_stream(Stream::host, Stream::compute);
     group.master.value =
-        pinned(heap(), elements, Dtype::f32, Category::parameters, "partition of " + group.name, there);
+        offloaded(heap(), pins_, elements, Dtype::f32, Category::parameters, "partition of " + group.name, there);
   }
-  group.narrow = pinned(heap(), elements, dtype_, Category::parameters, "updated weights of " + group.name);
+  group.narrow = offloaded(heap(), pins_, elements, dtype_, Category::parameters, "updated weights of " + group.name);
 }
 
 /// Buffers for gradients on their way: of the largest parameter, on the card and in host memory, and of partitions.
 void Zero::make_host_gradients() {
   std::int64_t largest = 0;
   for (const Place& place : places_) largest = std::max(largest, place.parameter->elements);
-  largest_on_host_ = pinned(heap(), largest, dtype_, Category::gradients, "gradient of the largest parameter");
+  largest_on_host_ =
+      offloaded(heap(), pins_, largest, dtype_, Category::gradients, "gradient of the largest parameter");
   largest_ = heap().make(largest, dtype_, Category::gradients, "gradient from the host");
   for (Group& group : groups_) {
     const Partition& part = group.partition;
     // Without what the pool rounds up.
     group.gradient = heap().narrow(
-        pinned(heap(), part.elements, Dtype::f32, Category::gradients, "gradient of " + group.name), 0, part.elements);
+        offloaded(heap(), pins_, part.elements, Dtype::f32, Category::gradients, "gradient of " + group.name), 0,
+        part.elements);
     const std::int64_t own = places_[group.places.back()].end() - part.begin;
     const std::int64_t filled = std::clamp<std::int64_t>(own, 0, part.elements);
     if (filled == part.elements) continue;
@@ -66,8 +67,8 @@ void Zero::make_host_gradients() {
 /// async_accumulate_grad_in_cpu_via_gpu: the whole of each gradient, in the model's type.
 void Zero::add_on_host(Place& place, const Tensor& gradient) {
   if (!place.on_host.storage) {
-    place.on_host =
-        pinned(heap(), gradient.elements, dtype_, Category::gradients, "gradients so far of " + place.parameter->name);
+    place.on_host = offloaded(heap(), pins_, gradient.elements, dtype_, Category::gradients,
+                              "gradients so far of " + place.parameter->name);
     heap().wait_for_stream(stream_, Stream::host);
   }
   if (micro_batch_ > 0) {
@@ -75,7 +76,7 @@ void Zero::add_on_host(Place& place, const Tensor& gradient) {
     heap().copy_over_link(place.on_host, before, stream_);
     heap().run("aten::add_", {reads(before), changes(gradient)}, stream_);
   }
-  if (!is_last_) return heap().copy_over_link(gradient, place.on_host, stream_);
+  if (!is_last_ || !pins_) return heap().copy_over_link(gradient, place.on_host, stream_);
   // Nothing reads this one.
   heap().run("aten::copy_", {reads(gradient)}, {.unit = Work::Unit::host_link, .bytes = bytes_in(gradient)}, stream_);
 }

@@ -1,4 +1,5 @@
 // DeepSpeed's ZeRO as transformers' Trainer sets them up (`deepspeed=` of its arguments).
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <span>
@@ -78,13 +79,19 @@ void require_adapters(const Job& job) {
       dtype_name(*job.frozen_dtype), dtype_name(computed)));
 }
 
-/// offload_optimizer; params is offload_param beside it, which ZeRO-3 alone has.
+/// offload_optimizer; params is offload_param beside it, which ZeRO-3 alone has. Both are given where one is pinned and
+/// the other isn't.
 void require_offload_of_stage(const Job& job) {
   const bool is_zero3 = job.sharding == "full-shard";
-  if (job.offload.empty() || job.offload == std::vector<std::string>{"optimizer"}) return;
-  if (is_zero3 && job.offload == std::vector<std::string>{"params"}) return;
-  throw NotModelled(fmt::format("--offload {} with --runtime deepspeed (--offload optimizer is{})",
-                                job_field_named("offload").get(job), is_zero3 ? ", or params" : ""));
+  const auto has = [&](std::string_view kind) { return std::ranges::find(job.offload, kind) != job.offload.end(); };
+  const bool is_alone =
+      has("optimizer") || has("optimizer:pageable") || (is_zero3 && (has("params") || has("params:pageable")));
+  const bool are_mixed =
+      is_zero3 && ((has("params") && has("optimizer:pageable")) || (has("params:pageable") && has("optimizer")));
+  if (job.offload.empty() || (job.offload.size() == 1 && is_alone) || (job.offload.size() == 2 && are_mixed)) return;
+  throw NotModelled(fmt::format("--offload {} with --runtime deepspeed (--offload optimizer is, or {})",
+                                job_field_named("offload").get(job),
+                                is_zero3 ? "params, each also with :pageable" : "optimizer:pageable"));
 }
 
 /// DeepSpeed has the Trainer's optimizer update its partitions, whichever it is

@@ -14,7 +14,11 @@ namespace vramfit {
 
 namespace {
 
+constexpr std::string_view kPageable = ":pageable";
+
 bool has(const Job& job, std::string_view kind) { return std::ranges::find(job.offload, kind) != job.offload.end(); }
+bool has_pageable(const Job& job, std::string_view kind) { return has(job, fmt::format("{}{}", kind, kPageable)); }
+bool has_either(const Job& job, std::string_view kind) { return has(job, kind) || has_pageable(job, kind); }
 
 /// One block of how many: "activations", "activations:every:N"; 0: another kind.
 std::int64_t activations_every(std::string_view kind) {
@@ -45,15 +49,24 @@ Offload offload_of(const Job& job) {
       offload.every = every;
     }
   }
-  offload.parameters = has(job, "params");
+  offload.parameters = has_either(job, "params");
   offload.gradients = offload.parameters || has(job, "optimizer+gradients");
-  offload.states = offload.gradients || has(job, "optimizer");
+  offload.states = offload.gradients || has_either(job, "optimizer");
+  offload.pins_parameters = !has_pageable(job, "params");
+  offload.pins_states = has_either(job, "optimizer") ? has(job, "optimizer") : offload.pins_parameters;
   offload.paged_states = job.optimizer_implementation == OptimizerImplementation::paged;
   return offload;
 }
 
 void require_offload(const Job& job) {
   if (job.offload.empty()) return;
+  for (const std::string_view kind : job.offload) {
+    if (!kind.ends_with(kPageable)) continue;
+    throw NotModelled(fmt::format(
+        "--offload {} with --runtime vramfit (its buffers are page-locked: --offload {}; DeepSpeed's may be pageable: "
+        "--stack deepspeed)",
+        kind, kind.substr(0, kind.size() - kPageable.size())));
+  }
   const Offload offload = offload_of(job);
   const auto of_activations = std::ranges::count_if(job.offload, activations_every);
   if (of_activations > 1 || job.offload.size() > (offload.activations ? 2U : 1U)) {

@@ -12,9 +12,11 @@ namespace vramfit {
 /// the card as soon as they are reduced. Parameters, with both: shards come to the card for each gather. Activations:
 /// what blocks keep for their backward passes leaves after each one's forward pass, of the first block and every
 /// `every`-th after it. Paged states (`--optimizer
-/// NAME:paged`): in managed memory, which the driver moves to the card for an update.
+/// NAME:paged`): in managed memory, which the driver moves to the card for an update. What isn't pinned is pageable:
+/// DeepSpeed's `pin_memory: false` of offload_optimizer (states) and of offload_param (parameters).
 struct Offload {
   bool states = false, gradients = false, parameters = false, activations = false, paged_states = false;
+  bool pins_states = true, pins_parameters = true;
   std::int64_t every = 1;
 };
 

@@ -6,6 +6,7 @@
 #include "cli/configs/export/export.h"
 #include "cli/configs/export/hf_values.h"
 #include "job/stacks/zero3_auto.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 namespace {
@@ -50,13 +51,17 @@ int stage(const ExportWriter& writer) {
 }
 
 void write_offload(JsonWriter& json, ExportWriter& writer) {
-  const std::string offload = writer.value("offload");
-  if (offload == "none") return;
-  if (offload != "params" && offload != "optimizer") writer.mark("offload", "optimizer states are offloaded instead");
-  for (const char* key : {"offload_optimizer", "offload_param"}) {
-    if (std::string_view(key) == "offload_param" && offload != "params") continue;
-    json.key(key).begin_object().member("device", "cpu").member("pin_memory", true).end_object();
+  const Job& job = writer.plan().job;
+  if (job.offload.empty()) return;
+  const Offload offload = offload_of(job);
+  if (!offload.states || offload.activations || writer.is("offload", "optimizer+gradients")) {
+    writer.mark("offload", "optimizer states are offloaded instead");
   }
+  const auto write = [&](const char* key, bool is_pinned) {
+    json.key(key).begin_object().member("device", "cpu").member("pin_memory", is_pinned).end_object();
+  };
+  write("offload_optimizer", offload.pins_states);
+  if (offload.parameters) write("offload_param", offload.pins_parameters);
 }
 
 /// In numbers of 2 bytes, as gradients in half precision have. Another runtime's buckets are other ones.

@@ -29,11 +29,18 @@ void read_ratio(const Setting& setting, Draft& draft) {
   }
 }
 
-// runtime/zero/offload_config.py. Host memory is counted as PyTorch's pool pins it.
+template <bool Parameters>
+void read_pinned(const Setting& setting, Draft& draft) {
+  if (setting.flag()) return draft.understand(setting, "pinned, as by default");
+  draft.set(Parameters ? fact::kPageableParameters : fact::kPageableStates, "on", setting,
+            Parameters ? "--offload params:pageable" : "--offload optimizer:pageable");
+}
+
+// runtime/zero/offload_config.py
 template <bool Parameters>
 constexpr std::array kOffloadKeys{
     KeyRow{"device", read_offload_device<Parameters>},
-    KeyRow{"pin_memory", read_what_is_on},
+    KeyRow{"pin_memory", read_pinned<Parameters>},
     KeyRow{"ratio", read_ratio},
 };
 constexpr std::array kOffloadOthers{

@@ -72,6 +72,10 @@ const std::vector<Drawn> kOfDeepSpeed{
     {"overlap_comm", {"", "off", "on"}},
     {"zero3_sizes", {"", "", "auto", "max_live_parameters=0,sub_group_size=5", "prefetch_bucket_size=1000"}},
 };
+const std::vector<Drawn> kPinning{
+    {"offload",
+     {"", "optimizer:pageable", "params:pageable", "params,optimizer:pageable", "params:pageable,optimizer"}},
+};
 
 void draw(Job& job, const std::vector<Drawn>& rows, Random& random) {
   for (const Drawn& row : rows) {
@@ -95,6 +99,8 @@ PlanFile draw_plan(Random& random) {
   if (is_dpo) job = on_stack(job, defaults_of(stack_named("trl-dpo"), plan.cluster));
   draw(job, kDrawn, random);
   if (is_deepspeed) draw(job, kOfDeepSpeed, random);
+  Random apart = random;
+  if (is_deepspeed) draw(job, kPinning, apart);
   if (job.method != Method::full) draw(job, kAdapters, random);
   std::vector<std::string> notes;
   plan.job = resolve_job(job, plan.spec, plan.cluster, notes);

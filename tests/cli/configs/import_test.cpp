@@ -307,10 +307,6 @@ TEST_CASE("ZeRO-3's sizes are one field, and offloaded parameters have their sta
              "the Trainer doesn't fill it in"));
   CHECK(says(imported(R"("offload_param": {"device": "cpu"})").unmodelled, "zero_optimization.offload_param",
              "without the optimizer's states"));
-  CHECK(says(
-      imported(R"("offload_param": {"device": "cpu", "pin_memory": false}, "offload_optimizer": {"device": "cpu"})")
-          .unmodelled,
-      "zero_optimization.offload_param.pin_memory", "on by default"));
 }
 
 TEST_CASE("a file that another names is read from beside it, and said to be missing otherwise") {

@@ -119,6 +119,14 @@ FEW = [
     ZeroCase(**{**TINY, "sequence": 640}, **QLORA, zero=2, ranks=4, checkpointing="full", accumulation=2),
     ZeroCase(**{**TINY, "sequence": 640}, **{**QLORA, "quantization": "nf4"}, family="qwen2", zero=1, ranks=1, checkpointing="full", lora_dropout=0.1, tied=True),
     ZeroCase(**TINY, zero=2, ranks=3, overlap=True, offload="optimizer", bucket=30_000, accumulation=2),
+    # pin_memory off, for both of ZeRO-3's kinds or for one.
+    ZeroCase(**TINY, zero=2, ranks=3, offload="optimizer:pageable", bucket=30_000, accumulation=3, checkpointing="full"),
+    ZeroCase(**TINY, zero=1, ranks=2, offload="optimizer:pageable", bucket=30_000, precision="fp16-mixed", overlap=True, optimizer="adamw:deepspeed"),
+    ZeroCase(**TINY, lora_rank=4, zero=2, ranks=4, offload="optimizer:pageable", accumulation=2, checkpointing="full", bucket=3000),
+    ZeroCase(**TINY, zero=3, ranks=2, offload="optimizer:pageable", accumulation=2),
+    ZeroCase(**SMALL, zero=3, ranks=3, offload="params:pageable", accumulation=3, checkpointing="full"),
+    ZeroCase(**SMALL, zero=3, ranks=4, offload="params,optimizer:pageable", precision="fp16-mixed", tied=True, family="qwen2", accumulation=2, bucket=5_000_000),
+    ZeroCase(**SMALL, zero=3, ranks=2, offload="params:pageable,optimizer", serial=True, sizes=AT_ONCE, bucket=0),
 ]
 MORE = [
     *(ZeroCase(**SMALL, zero=zero, ranks=ranks, bucket=bucket, tied=tied, accumulation=accumulation, checkpointing=checkpointing)
@@ -160,6 +168,7 @@ MORE += [
     ZeroCase(**SMALL, lora_rank=16, zero=2, ranks=8, checkpointing="full", lora_dropout=0.05, attention="auto", accumulation=2),
     ZeroCase(**TINY, lora_rank=4, zero=3, ranks=2, offload="optimizer", accumulation=2, checkpointing="full", bucket=100_000),
     ZeroCase(**TINY, lora_rank=4, zero=3, ranks=1, offload="params", precision="fp16-mixed", frozen_dtype="fp16", bucket=100_000),
+    ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=2, offload="params:pageable", sizes="auto", bucket=0, accumulation=2, checkpointing="full"),
     ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=2, lora_targets="q_proj,v_proj", checkpointing="full",
              sizes="max_live_parameters=20000000,max_reuse_distance=3000000,sub_group_size=100000,prefetch_bucket_size=6000000,param_persistence_threshold=0"),
     ZeroCase(**SMALL, lora_rank=16, zero=3, ranks=4, family="phi3", attention="auto", lora_dropout=0.1),
@@ -239,6 +248,12 @@ def with_adapters(case, seed, is_certain):
                                lora_targets="all-linear" if case.family == "phi3" else draw.choice(["all-linear", "all-linear", "q_proj,v_proj", "down_proj"]))
 
 
+def pageable(case, seed):
+    """The same with pin_memory off, in some jobs that offload; drawn apart from all else."""
+    kinds = {"optimizer": ["optimizer:pageable"], "params": ["params:pageable", "params,optimizer:pageable", "params:pageable,optimizer"]}.get(case.offload, [])
+    return dataclasses.replace(case, offload=random.Random(f"deepspeed pageable {seed}").choice([case.offload, *kinds]))
+
+
 def drawn(seed, only=""):
     draw = random.Random(f"deepspeed {seed}")
     family = draw.choice(["llama", "mistral", "qwen2", "qwen3", "phi3", "granite"])
@@ -251,7 +266,7 @@ def drawn(seed, only=""):
         bucket=draw.choice([500_000_000, 0, 2 * draw.randint(5_000, 50_000_000)]), offload=draw.choice(["none", "none", "optimizer", *(["params"] if zero == 3 else [])]), overlap=zero < 3 and draw.random() < 0.4, tied=draw.random() < 0.5, batch=draw.choice([1, 1, 2, 3]),
         accumulation=draw.choice([1, 1, 2, 3, 5]), checkpointing=draw.choice(["none", "full"]), attention="auto" if card in WITHOUT_BF16 else draw.choice(["flash", "auto", "math"]),
         optimizer=draw.choice(["adamw:fused", "adamw:foreach", "adamw:deepspeed"]), clip=draw.random() < 0.8)
-    return with_adapters(case, seed, only == "lora")
+    return with_adapters(pageable(case, seed), seed, only == "lora")
 
 
 def other_bucket(case):

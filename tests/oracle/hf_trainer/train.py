@@ -49,7 +49,7 @@ def parse(arguments):
     parser.add_argument("--backward-prefetch", choices=["pre", "post", "none"], default="pre", help="of FSDP1")
     parser.add_argument("--forward-prefetch", action="store_true", help="of FSDP1")
     parser.add_argument("--checkpointed-by", choices=["layers", "fsdp"], default="layers", help="gradient_checkpointing, or activation_checkpointing of fsdp_config")
-    parser.add_argument("--offload", choices=["none", "params", "optimizer"], default="none", help="params: cpu_offload of fsdp_config, or DeepSpeed's offload_param and offload_optimizer; optimizer: offload_optimizer alone")
+    parser.add_argument("--offload", type=lambda text: text.split(","), default=["none"], help="params: cpu_offload of fsdp_config, or DeepSpeed's offload_param and offload_optimizer; optimizer: offload_optimizer alone; either with :pageable: pin_memory off; or one of each, separated by a comma")
     parser.add_argument("--zero", type=int, choices=[0, 1, 2, 3], default=0, help="the stage of DeepSpeed's ZeRO; 0: without DeepSpeed")
     parser.add_argument("--bucket", type=int, default=500_000_000, help="DeepSpeed's reduce_bucket_size, in elements; 0: auto")
     parser.add_argument("--overlap", choices=["default", "on", "off"], default="default", help="DeepSpeed's overlap_comm, which ZeRO-3 alone has on by default")
@@ -162,10 +162,10 @@ def fsdp_of(options):
         return {}
     if options.fsdp_version == 1:
         return fsdp1_of(options)
-    if options.offload == "params":  # what `accelerate launch` sets; without it there is no process group for tensors on the host
+    if options.offload == ["params"]:  # what `accelerate launch` sets; without it there is no process group for tensors on the host
         os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_OFFLOAD_PARAMS": "true", "FSDP_VERSION": "2"}
     by_fsdp = options.checkpointing == "full" and options.checkpointed_by == "fsdp"
-    return {"fsdp": True, "fsdp_config": {"reshard_after_forward": options.fsdp == "full-shard", "activation_checkpointing": by_fsdp, "cpu_offload": options.offload == "params"}}
+    return {"fsdp": True, "fsdp_config": {"reshard_after_forward": options.fsdp == "full-shard", "activation_checkpointing": by_fsdp, "cpu_offload": options.offload == ["params"]}}
 
 
 def fsdp1_of(options):
@@ -175,7 +175,7 @@ def fsdp1_of(options):
     os.environ |= {
         "ACCELERATE_USE_FSDP": "true", "FSDP_VERSION": "1", "FSDP_SHARDING_STRATEGY": options.fsdp.upper().replace("-", "_"),
         "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP", "FSDP_BACKWARD_PREFETCH": prefetch, "FSDP_FORWARD_PREFETCH": str(options.forward_prefetch).lower(), "FSDP_USE_ORIG_PARAMS": "true",
-        "FSDP_SYNC_MODULE_STATES": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true", "FSDP_OFFLOAD_PARAMS": str(options.offload == "params").lower(), "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT", "FSDP_ACTIVATION_CHECKPOINTING": str(by_fsdp).lower()}
+        "FSDP_SYNC_MODULE_STATES": "true", "FSDP_CPU_RAM_EFFICIENT_LOADING": "true", "FSDP_OFFLOAD_PARAMS": str(options.offload == ["params"]).lower(), "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT", "FSDP_ACTIVATION_CHECKPOINTING": str(by_fsdp).lower()}
     return {}
 
 
@@ -192,7 +192,7 @@ def deepspeed_of(options):
     more = {}
     if options.optimizer == "adamw:deepspeed":
         more["optimizer"] = {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto", "weight_decay": "auto"}}
-        if options.offload == "none":
+        if options.offload == ["none"]:
             replace_fused_adam()
     names = ("gradient_clipping", "gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size")
     zero = {"stage": options.zero, "reduce_bucket_size": options.bucket or "auto"}
@@ -200,10 +200,11 @@ def deepspeed_of(options):
         zero["overlap_comm"] = options.overlap == "on"
     for key, value in (size.split("=") for size in options.sizes):
         zero[key] = value if value == "auto" else int(value)
-    if options.offload != "none":
-        zero["offload_optimizer"] = {"device": "cpu"}
-    if options.offload == "params":
-        zero["offload_param"] = {"device": "cpu"}
+    offloads = {kind.split(":")[0]: {"device": "cpu", **({"pin_memory": False} if kind.endswith(":pageable") else {})} for kind in options.offload if kind != "none"}
+    if offloads:
+        zero["offload_optimizer"] = offloads.get("optimizer") or dict(offloads["params"])
+    if "params" in offloads:
+        zero["offload_param"] = offloads["params"]
     return {"deepspeed": {"zero_optimization": zero, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}, **more, **{name: "auto" for name in names}}}
 
 

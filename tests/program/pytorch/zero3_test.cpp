@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -96,7 +97,7 @@ TEST_CASE("in fp16 a step looks through all gradients of the rank for infinities
 
 TEST_CASE("programs are sound with what is offloaded, on one stream, and with any sizes") {
   for (const char* gpus : {"1xH100-80GB", "3xA100-80GB"}) {
-    for (const char* offload : {"none", "optimizer", "params"}) {
+    for (const char* offload : {"none", "optimizer", "params", "params:pageable", "params:pageable,optimizer"}) {
       for (const char* sizes : {"default", "auto", "max_live_parameters=0,max_reuse_distance=0,sub_group_size=0",
                                 "prefetch_bucket_size=0,param_persistence_threshold=0"}) {
         for (const char* precision : {"bf16-mixed", "fp16-mixed"}) {
@@ -139,6 +140,27 @@ TEST_CASE("with offload the card has neither states nor, with params, parts betw
   CHECK(host_bytes(zero3_program({}, "2xH100-80GB")).n == 0);
   CHECK(host_bytes(zero3_program({{"offload", "params"}}, "2xH100-80GB")) >
         host_bytes(zero3_program({{"offload", "optimizer"}}, "2xH100-80GB")));
+}
+
+TEST_CASE("gradients and parts are pinned each by their own setting, and the flat parts in any case") {
+  const auto pinned = [](const char* offload, std::string_view what) {
+    const program::Program program = zero3_program({{"offload", offload}}, "2xH100-80GB");
+    return std::ranges::any_of(program.main.buffers, [&](const program::Buffer& buffer) {
+      return buffer.space == program::Space::pinned &&
+             program.labels[static_cast<std::size_t>(buffer.label)].find(what) != std::string::npos;
+    });
+  };
+  for (const auto& [offload, has_gradients, has_parts] :
+       {std::tuple{"params", true, true}, std::tuple{"params:pageable", false, false},
+        std::tuple{"params,optimizer:pageable", false, true}, std::tuple{"params:pageable,optimizer", true, false}}) {
+    CAPTURE(offload);
+    CHECK(pinned(offload, "gradients of the parts") == has_gradients);
+    CHECK(pinned(offload, "gradient of ") == has_gradients);
+    CHECK(pinned(offload, "part of ") == has_parts);
+    CHECK(pinned(offload, "parts of all parameters"));
+  }
+  CHECK(pinned("optimizer", "gradients of the parts"));
+  CHECK_FALSE(pinned("optimizer:pageable", "gradient"));
 }
 
 TEST_CASE("what a forward and a backward use is gathered ahead, and in fewer collectives, once the order is known") {
@@ -197,7 +219,8 @@ TEST_CASE("what ZeRO-3 has no rules for is refused by name") {
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {"sharding", "hybrid-shard", "--sharding hybrid-shard"},
            {"offload", "activations",
-            "--offload activations with --runtime deepspeed (--offload optimizer is, or params)"},
+            "--offload activations with --runtime deepspeed (--offload optimizer is, or params, each also with "
+            ":pageable)"},
            {"offload", "optimizer+gradients", "--offload optimizer+gradients with --runtime deepspeed"},
            {"optimizer", "lion", "--optimizer lion"},
            {"precision", "fp32", "--precision fp32"}}) {

@@ -132,7 +132,8 @@ TEST_CASE("what has no rules is refused by name") {
   for (const auto& [name, value, says] : std::vector<std::tuple<std::string, std::string, std::string>>{
            {"sharding", "hybrid-shard", "--sharding hybrid-shard"},
            {"sharding", "no-shard", "--sharding no-shard"},
-           {"offload", "params", "--offload params with --runtime deepspeed (--offload optimizer is)"},
+           {"offload", "params",
+            "--offload params with --runtime deepspeed (--offload optimizer is, or optimizer:pageable)"},
            {"optimizer", "sgd",
             "--optimizer sgd:fused (--optimizer adamw is, and without offload adamw-8bit:fused, adamw-8bit:paged, "
             "adamw:paged and adafactor)"},
@@ -290,6 +291,31 @@ TEST_CASE("with offload what the optimizer has is in host memory, pinned in powe
           if (buffer.space == program::Space::pinned) CHECK(pinned_by_pool(buffer.bytes) == buffer.bytes);
         }
       }
+    }
+  }
+}
+
+TEST_CASE("without pinned memory the host has exactly what is asked for, and the card the same") {
+  const auto on_card = [](const program::Program& program) {
+    std::vector<std::pair<std::string, std::int64_t>> buffers;
+    for (const program::Buffer& buffer : program.main.buffers) {
+      if (buffer.space != program::Space::device) continue;
+      buffers.emplace_back(program.labels[static_cast<std::size_t>(buffer.label)], buffer.bytes.n);
+    }
+    return buffers;
+  };
+  for (const char* sharding : {"shard-optimizer", "shard-grad-op"}) {
+    for (const char* accumulation : {"1", "3"}) {
+      CAPTURE(sharding);
+      CAPTURE(accumulation);
+      const auto with = [&](const char* offload) {
+        return recorded({{"sharding", sharding}, {"grad_accum", accumulation}, {"offload", offload}}, "2xH100-80GB");
+      };
+      const program::Program pinned = with("optimizer"), pageable = with("optimizer:pageable");
+      CHECK(program::fault_of(pageable).value_or("") == "");
+      CHECK(on_card(pageable) == on_card(pinned));
+      CHECK(host_bytes(pageable) < host_bytes(pinned));
+      for (const program::Buffer& buffer : pageable.main.buffers) CHECK(buffer.space != program::Space::pinned);
     }
   }
 }
