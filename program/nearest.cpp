@@ -28,7 +28,7 @@ bool is_sharded_titan(const Job& job) { return is_titan(job) && is_fsdp2(job); }
 bool is_titan_in_16_bits(const Job& job) { return is_titan(job) && job.precision.compute != Dtype::f32; }
 bool is_tune(const Job& job) { return job.modeling == Modeling::torchtune; }
 bool is_whole_in_trainer(const Job& job) { return job.runtime == Runtime::pytorch && has_trainer(job); }
-bool is_in_loop(const Job& job) { return job.modeling == Modeling::accelerate || is_tune(job); }
+bool is_accelerate(const Job& job) { return job.modeling == Modeling::accelerate; }
 bool is_sharded_in_trainer(const Job& job) { return is_fsdp2(job) && has_trainer(job); }
 
 constexpr std::array kNearest{
@@ -40,9 +40,11 @@ constexpr std::array kNearest{
     Nearest{"optimizer", "", is_sharded_in_trainer,
             "--optimizer adamw is, without offload adamw-8bit:torchao, and with --sharding no-shard adamw-8bit"},
     Nearest{"optimizer", "", is_fsdp2, "--optimizer adamw is; --stack vramfit has others"},
-    Nearest{"optimizer", "", is_deepspeed,
-            "--optimizer adamw is, and without offload adamw-8bit:fused, adamw-8bit:paged, adamw:paged and adafactor"},
-    Nearest{"optimizer", "", is_in_loop, "--optimizer adamw and adamw-8bit are"},
+    Nearest{
+        "optimizer", "", is_deepspeed,
+        "--optimizer adamw is, and without offload adamw-8bit:fused, adamw-8bit:paged, adamw:paged, adafactor and sgd"},
+    Nearest{"optimizer", "", is_tune, "--optimizer adamw and adamw-8bit are"},
+    Nearest{"optimizer", "", is_accelerate, "--optimizer adamw, adamw-8bit and adafactor are"},
     Nearest{"optimizer", "", is_whole_in_trainer,
             "--optimizer adamw, adamw-8bit and adafactor are; --stack vramfit has others"},
     Nearest{"offload", "activations", is_tune, "--offload activations alone is"},

@@ -27,9 +27,12 @@ void follow(Draft& draft, std::string_view field, const std::string& value, cons
 /// Where DeepSpeed's configuration has an optimizer, the Trainer's isn't made (transformers 5.23,
 /// integrations/deepspeed.py: deepspeed_optim_sched).
 void finish_optimizer(Draft& draft) {
-  if (!draft.is(fact::kOwnOptimizer, "on")) return;
-  draft.forget("optimizer");
-  draft.assume("optimizer", "adamw:deepspeed", "the one of DeepSpeed's configuration");
+  if (draft.is(fact::kOwnOptimizer, "on")) {
+    draft.forget("optimizer");
+    draft.assume("optimizer", "adamw:deepspeed", "the one of DeepSpeed's configuration");
+  } else if (draft.is("optimizer", "sgd:fused") && !draft.is(fact::kMomentum, "on")) {
+    draft.not_modelled("SGD without momentum (with optim_args: momentum=0.9 it is)");
+  }
 }
 
 /// DeepSpeed's offload_optimizer and offload_param say each for itself whether it is pinned.

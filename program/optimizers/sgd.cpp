@@ -3,6 +3,7 @@
 #include <array>
 
 #include "program/optimizers/optimizers.h"
+#include "program/pytorch/optimizers.h"
 
 namespace vramfit {
 
@@ -18,7 +19,10 @@ Work work_of_sgd(const UnitUpdate& update) {
 
 }  // namespace
 
-const Optimizer optimizers::sgd{
-    .states = kStates, .work = work_of_sgd, .implementations = kFusedOnly, .pytorch = {}, .pytorch_step = nullptr};
+const Optimizer optimizers::sgd{.states = kStates,
+                                .work = work_of_sgd,
+                                .implementations = kFusedOnly,
+                                .pytorch = kFusedOnly,
+                                .pytorch_step = eager::sgd_step};
 
 }  // namespace vramfit

@@ -32,6 +32,9 @@ void adamw_8bit_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation imp
 void torchao_adamw_step(Torch& torch, Wrapper& wrapper, std::int64_t bits);
 void adamw_4bit_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 
+/// torch.optim.SGD with momentum, which the first step's gradients begin: 4 bytes of an fp32 parameter, and no more.
+void sgd_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
+
 /// transformers' Adafactor. Throws NotModelled for matrices whose reductions are made in parts.
 void transformers_adafactor_step(Torch& torch, Wrapper& wrapper, OptimizerImplementation implementation, Dtype state);
 

@@ -68,17 +68,18 @@ void require_card(const Job& job, const Cluster& cluster) {
   }
 }
 
-/// A Trainer has no name for AdamW's for-loop, and alone makes transformers' Adafactor. Of torch's optimizers, AdamW in
-/// two of its forms was compared with traces, and bitsandbytes' AdamW around transformers' models; torchao's only under
-/// Trainers.
+/// A Trainer has no name for AdamW's for-loop. Of torch's optimizers, AdamW in two of its forms was compared with
+/// traces, and with DeepSpeed SGD; around transformers' models bitsandbytes' AdamW and transformers' Adafactor;
+/// torchao's only under Trainers.
 bool is_optimizer_of_loop(const Job& job) {
   const OptimizerImplementation form = job.optimizer_implementation;
-  if (form == OptimizerImplementation::deepspeed) return job.runtime == Runtime::deepspeed;
+  if (form == OptimizerImplementation::deepspeed || job.optimizer == "sgd") return job.runtime == Runtime::deepspeed;
   if (form == OptimizerImplementation::torchao) return has_trainer(job) && job.runtime != Runtime::deepspeed;
   if (has_trainer(job)) return form != OptimizerImplementation::loop;
   const bool is_loop = form == OptimizerImplementation::loop, is_paged = form == OptimizerImplementation::paged;
-  if (job.modeling == Modeling::accelerate || job.modeling == Modeling::torchtune)
-    return !is_loop && (job.optimizer == "adamw" || job.optimizer == "adamw-8bit");
+  const bool is_of_adamw = !is_loop && (job.optimizer == "adamw" || job.optimizer == "adamw-8bit");
+  if (job.modeling == Modeling::torchtune) return is_of_adamw;
+  if (job.modeling == Modeling::accelerate) return is_of_adamw || job.optimizer == "adafactor";
   return job.optimizer == "adamw" && !is_paged;
 }
 

@@ -101,7 +101,7 @@ void require_optimizer(const Job& job) {
   const bool is_paged = job.optimizer_implementation == OptimizerImplementation::paged;
   if (job.optimizer == "adamw" && !is_paged) return;
   const Offload offload = offload_of(job);
-  for (const char* known : {"adamw", "adamw-8bit", "adafactor"}) {
+  for (const char* known : {"adamw", "adamw-8bit", "adafactor", "sgd"}) {
     if (job.optimizer != known) continue;
     if (!offload.states && !offload.parameters) return;
     throw NotModelled(

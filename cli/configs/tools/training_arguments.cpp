@@ -165,6 +165,8 @@ void read_optimizer_arguments(const Setting& setting, Draft& draft) {
   const bool is_of_torchao = said.find("block_size") != std::string::npos || said.find("_round") != std::string::npos;
   if (is_of_torchao) {
     draft.not_modelled(setting, "other blocks of averages, or stochastic rounding");
+  } else if (said.find("momentum") != std::string::npos) {
+    draft.set(fact::kMomentum, "on", setting, "what SGD has a buffer for");
   } else {
     draft.ignore(setting, "no memory depends on it");
   }

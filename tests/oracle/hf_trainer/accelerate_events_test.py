@@ -52,6 +52,10 @@ FEW = [
     AccelerateCase(**TINY, family="mixtral", optimizer="adamw-8bit:paged"),
     AccelerateCase(**TINY_GPT2, tied=True, ranks=2, checkpointing="full"),
     AccelerateCase(**TINY_BERT, batch=2, accumulation=2),
+    AccelerateCase(**TINY, optimizer="adafactor", family="qwen2", checkpointing="full"),
+    AccelerateCase(**TINY, optimizer="adafactor", precision="bf16-pure", ranks=2, sharding="no-shard", lora_rank=4),
+    AccelerateCase(**TINY, ranks=4, offload="params", family="qwen3", tied=True, precision="bf16-pure", checkpointing="full", clip=False, optimizer="adamw:fused"),
+    AccelerateCase(**TINY, ranks=2, offload="params", accumulation=2),
 ]
 MORE = [
     *(AccelerateCase(**TINY, **OSS, ranks=ranks, sharding=sharding, lora_rank=rank) for ranks, sharding, rank in ((1, "full-shard", 0), (2, "no-shard", 4), (2, "full-shard", 4))),

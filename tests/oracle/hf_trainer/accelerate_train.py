@@ -3,6 +3,7 @@
 The recipe's own code runs: around it, the model is made without weights, and each step is marked.
 """
 
+import functools
 import gc
 import importlib.util
 import json
@@ -22,7 +23,7 @@ sys.path.append(str(FOLDER))
 import train  # noqa: E402
 
 RECIPES = FOLDER.parents[2] / "configs" / "recipes"
-OPTIMIZERS = {"adamw:foreach": "AdamW", "adamw:fused": "AdamW:fused", "adamw-8bit": "AdamW8bit", "adamw-8bit:paged": "PagedAdamW8bit", "adamw:paged": "PagedAdamW32bit"}
+OPTIMIZERS = {"adamw:foreach": "AdamW", "adamw:fused": "AdamW:fused", "adamw-8bit": "AdamW8bit", "adamw-8bit:paged": "PagedAdamW8bit", "adamw:paged": "PagedAdamW32bit", "adafactor": "TransformersAdafactor"}
 
 
 def recipe_of(options):
@@ -84,9 +85,14 @@ def main(options):
     log.mark("load")
     for name in ("AdamW8bit", "PagedAdamW8bit", "PagedAdamW32bit"):
         setattr(torch.optim, name, getattr(bitsandbytes.optim, name))
+    torch.optim.TransformersAdafactor = functools.partial(transformers.Adafactor, scale_parameter=False, relative_step=False)
+    if options.offload != ["none"]:  # what `accelerate launch` sets; without it there is no process group for tensors on the host
+        os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_OFFLOAD_PARAMS": "true", "FSDP_VERSION": "2"}
     recipe = recipe_of(options)
     recipe.AutoModelForCausalLM = recipe.AutoModelForMaskedLM = types.SimpleNamespace(from_pretrained=lambda config, dtype: model_of(options, dtype))
     recipe.Accelerator = marked(options, log)
+    if options.offload != ["none"]:
+        recipe.FullyShardedDataParallelPlugin = functools.partial(recipe.FullyShardedDataParallelPlugin, cpu_offload=True)
     recipe.main()
     log.write(options.events)
     print(json.dumps(train.peaks()))

@@ -10,7 +10,7 @@ import sys
 from deepspeed_events_test import AT_ONCE, DEEPSPEED, QLORA, SMALL, TINY, ZeroCase, drawn, main  # which puts the folder above on the path
 from events_test import FOLDER
 
-OPTIMIZERS = ["adamw-8bit", "adamw-8bit:paged", "adamw:paged", "adafactor"]
+OPTIMIZERS = ["adamw-8bit", "adamw-8bit:paged", "adamw:paged", "adafactor", "sgd"]
 # Its embeddings and their gradients have more bytes in fp64 and in fp32 than 32 bits address, so that norms are taken in parts.
 LARGE = {"hidden": 2048, "layers": 1, "heads": 16, "kv_heads": 4, "ffn": 1024, "vocabulary": 150016, "sequence": 128}
 ADAPTERS = {"lora_rank": 8, "checkpointing": "full"}
@@ -25,6 +25,9 @@ FEW = [
     ZeroCase(**TINY, **ADAPTERS, zero=2, ranks=2, optimizer="adamw-8bit:paged"),
     ZeroCase(**SMALL, **ADAPTERS, zero=3, ranks=3, optimizer="adafactor", accumulation=2, family="qwen3"),
     ZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=2, checkpointing="full", optimizer="adamw-8bit:paged"),
+    *(ZeroCase(**TINY, zero=zero, ranks=ranks, accumulation=accumulation, bucket=30_000, optimizer="sgd", overlap=overlap) for zero, ranks, accumulation, overlap in ((1, 2, 2, False), (2, 3, 1, True))),
+    ZeroCase(**SMALL, zero=3, ranks=2, optimizer="sgd", sizes=AT_ONCE, bucket=0, precision="fp16-mixed"),
+    ZeroCase(**TINY, **ADAPTERS, zero=3, ranks=4, optimizer="sgd", accumulation=2),
     ZeroCase(**LARGE, zero=2, ranks=1, optimizer="adafactor"),
     ZeroCase(**LARGE, zero=3, ranks=1, optimizer="adamw-8bit"),
     ZeroCase(**LARGE, zero=1, ranks=1),

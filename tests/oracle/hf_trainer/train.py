@@ -21,7 +21,7 @@ from event_log import EventLog, peaks  # noqa: E402
 
 
 OPTIMIZERS = {"adamw:fused": "adamw_torch_fused", "adamw:foreach": "adamw_torch", "adamw-8bit": "adamw_bnb_8bit",
-              "adamw:deepspeed": "adamw_torch", "adafactor": "adafactor", "adamw-8bit:torchao": "adamw_torch_8bit", "adamw-4bit:torchao": "adamw_torch_4bit", "adamw:paged": "paged_adamw_32bit", "adamw-8bit:paged": "paged_adamw_8bit"}
+              "adamw:deepspeed": "adamw_torch", "adafactor": "adafactor", "sgd": "sgd", "adamw-8bit:torchao": "adamw_torch_8bit", "adamw-4bit:torchao": "adamw_torch_4bit", "adamw:paged": "paged_adamw_32bit", "adamw-8bit:paged": "paged_adamw_8bit"}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -216,7 +216,7 @@ def settings_of(options):
         "gradient_checkpointing": options.checkpointing == "full" and options.checkpointed_by == "layers",
         **({} if options.use_reentrant == "default" else {"gradient_checkpointing_kwargs": {"use_reentrant": options.use_reentrant == "on"}}),
         **({} if options.find_unused == "default" else {"ddp_find_unused_parameters": options.find_unused == "on"}),
-        "max_grad_norm": options.max_grad_norm, "bf16": options.precision == "bf16-mixed", "fp16": options.precision == "fp16-mixed", "optim": OPTIMIZERS[options.optimizer], **fsdp_of(options), **deepspeed_of(options)}
+        "max_grad_norm": options.max_grad_norm, "bf16": options.precision == "bf16-mixed", "fp16": options.precision == "fp16-mixed", "optim": OPTIMIZERS[options.optimizer], **({"optim_args": "momentum=0.9"} if options.optimizer == "sgd" else {}), **fsdp_of(options), **deepspeed_of(options)}
 
 
 def run(options, make_trainer):

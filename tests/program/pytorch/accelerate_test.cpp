@@ -129,9 +129,12 @@ TEST_CASE("what a loop with accelerate has no rules for is named") {
     names(cluster, {{"checkpointing", "every:2"}}, "--checkpointing every:2");
   }
   CHECK(refusal(kOne, {{"optimizer", "adamw-8bit:paged"}}).empty());
-  names(kOne, {{"optimizer", "adafactor"}}, "--optimizer adafactor");
+  CHECK(refusal(kOne, {{"optimizer", "adafactor"}}).empty());
+  names(kTwo, {{"optimizer", "adafactor"}}, "with FSDP2 (its first step fails on sharded weights");
   names(kTwo, {{"optimizer", "adamw-8bit"}}, "with FSDP2 (its first step fails on sharded weights");
-  names(kTwo, {{"offload", "params"}}, "--offload params");
+  CHECK(refusal(kTwo, {{"offload", "params"}}).empty());
+  names(kOne, {{"offload", "params"}}, "--offload params");
+  names(kTwo, {{"offload", "optimizer"}}, "--offload optimizer with FSDP2");
   names(kTwo, {{"storage_dtype", "bf16"}}, "--storage-dtype bf16");
 }
 

@@ -134,9 +134,9 @@ TEST_CASE("what has no rules is refused by name") {
            {"sharding", "no-shard", "--sharding no-shard"},
            {"offload", "params",
             "--offload params with --runtime deepspeed (--offload optimizer is, or optimizer:pageable)"},
-           {"optimizer", "sgd",
-            "--optimizer sgd:fused (--optimizer adamw is, and without offload adamw-8bit:fused, adamw-8bit:paged, "
-            "adamw:paged and adafactor)"},
+           {"optimizer", "lion",
+            "--optimizer lion:fused (--optimizer adamw is, and without offload adamw-8bit:fused, adamw-8bit:paged, "
+            "adamw:paged, adafactor and sgd)"},
            {"optimizer", "adamw-8bit:torchao", "--optimizer adamw-8bit:torchao"},
            {"optimizer", "adamw-4bit", "--optimizer adamw-4bit"},
            {"precision", "fp32", "--precision fp32 with --runtime deepspeed (--precision bf16-mixed or fp16-mixed is)"},
@@ -171,12 +171,13 @@ TEST_CASE("bitsandbytes' and transformers' optimizers have states of a rank's pa
     const std::map<std::string, std::int64_t> factored = states_with("adafactor");
     CHECK(factored.at("adafactor: exp_avg_sq") == 4 * elements);  // partitions are vectors: there are no rows
     CHECK(!factored.contains("adafactor: exp_avg_sq_row"));
+    CHECK(states_with("sgd").at("sgd: momentum_buffer") == 4 * elements);
   }
 }
 
 TEST_CASE("with offload accelerate puts DeepSpeed's Adam in the place of other optimizers") {
   const Cluster two = parse_cluster("2xH100-80GB");
-  for (const char* optimizer : {"adamw-8bit", "adamw-8bit:paged", "adamw:paged", "adafactor"}) {
+  for (const char* optimizer : {"adamw-8bit", "adamw-8bit:paged", "adamw:paged", "adafactor", "sgd"}) {
     CAPTURE(optimizer);
     CHECK_THROWS_WITH_AS(require_rules(asked({{"optimizer", optimizer}, {"offload", "optimizer"}}, two), two),
                          doctest::Contains("accelerate has DeepSpeed's Adam of the CPU in its place"), NotModelled);
