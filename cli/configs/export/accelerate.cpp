@@ -77,7 +77,10 @@ std::string fsdp_lines(ExportWriter& writer, bool checkpoints) {
 }
 
 void write(ExportWriter& writer) {
-  if (writer.is("precision", "bf16-pure")) writer.mark("precision", "load the model with dtype=torch.bfloat16");
+  if (writer.is("precision", "bf16-pure")) {
+    writer.mark("precision", "load the model with dtype=torch.bfloat16");
+    writer.tell_estimate("--precision bf16-pure");
+  }
   const bool is_known = writer.is("checkpointing", "none") || writer.is("checkpointing", "full");
   if (!is_known) {
     writer.mark("checkpointing", "only --stack vramfit has it; nothing is checkpointed unless your script does so");

@@ -9,8 +9,8 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
+#include "cli/configs/syntax/shell_words.h"
 #include "cli/flags/flag_synonyms.h"
-#include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
 #include "job/fields/whole_job_flags.h"
@@ -148,7 +148,9 @@ TEST_CASE("the flags that answers print are the job, as one types them, with eve
   const Job job = choice_of(arguments).job;
   const std::string printed = whole_job_flags(job);
   CHECK(printed.find("--deterministic on") != std::string::npos);
-  const Job again = choice_of(split_list(printed, ' ')).job;
+  std::vector<std::string> words;
+  for (const ShellWord& word : shell_commands(printed, "").front()) words.push_back(word.text);
+  const Job again = choice_of(words).job;
   CHECK(job_to_json(again) == job_to_json(job));
 }
 
