@@ -38,6 +38,11 @@ void require_time_rules(const Job& asked, const Cluster& cluster) {
                                   job_field_named("runtime").get(job),
                                   &other == &stack_of(asked) ? "deepspeed" : other.name));
   }
+  // No library has a choice of that apart from its precision's.
+  if (job.runtime != Runtime::vramfit && !job.precision.name.empty() &&
+      job.precision.compute != precision_on(job, job.precision.name).compute) {
+    refuse_field(job, "compute_dtype");
+  }
   for (const std::string_view name : {"gradient_dtype", "master_dtype"}) {
     const JobField& field = job_field_named(name);
     if (job.runtime == Runtime::vramfit || field.get(job).empty()) continue;

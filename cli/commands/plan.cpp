@@ -37,7 +37,8 @@ constexpr std::int64_t kUsualTokens = 1'000'000'000;  // of which --objective co
 
 struct PlanFlags {
   JobFlags job;
-  std::string allow, output, network, objective, tokens, price, largest_model, verify;
+  std::vector<std::string> allow;
+  std::string output, network, objective, tokens, price, largest_model, verify;
   std::vector<std::string> calibration;
   bool json = false, no_clip = false;
 };
@@ -174,7 +175,7 @@ std::string kinds_of_change() {
 }
 
 int run_plan(PlanFlags& flags) {
-  const Allowed allowed = parse_allowed(flags.allow);
+  const Allowed allowed = parse_allowed(fmt::format("{}", fmt::join(flags.allow, ",")));
   const ClusterChoice clusters = read_clusters(flags);
   choose_stack(flags.job, clusters);
   const JobChoice choice = first_job(flags.job, clusters);
@@ -264,9 +265,13 @@ void add_plan(CLI::App& command, int& exit_code) {
   add_stack_flag(command, flags->job, kOwnByDefault);
   command
       .add_option("--allow", flags->allow,
-                  fmt::format("Changes of the training result that the search may use: {}any", kinds_of_change()))
+                  fmt::format("Changes of the training result that the search may use; may be repeated: {}any",
+                              kinds_of_change()))
       ->type_name("KIND[:VALUE],...")
-      ->group(kCommonFlags);
+      ->group(kCommonFlags)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->take_all();
   command.add_option("--network", flags->network, kNetworkHelp)->type_name("SPEED")->group(kCommonFlags);
   add_calibration_flag(command, flags->calibration);
   command

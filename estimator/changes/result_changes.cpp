@@ -12,8 +12,10 @@
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_fields.h"
 #include "job/optimizers/optimizers.h"
+#include "job/parameters/freeze.h"
 #include "job/parameters/quantization.h"
 #include "job/resolve_job.h"
+#include "job/stacks/parts.h"
 #include "job/stacks/stacks.h"
 #include "program/stages/adapters.h"
 #include "program/stages/own_kernels.h"
@@ -27,18 +29,6 @@ constexpr std::int64_t kMostNumber = std::int64_t{1} << 28;  // of tokens in a s
 
 using Values = std::vector<std::string>;
 
-/// Another precision, with the dtypes that were set apart from the present one's: they stay set beside the new flag.
-Precision with_set_dtypes(std::string_view name, const Job& job) {
-  const Precision& present = job.precision;
-  Precision precision = precision_on(job, name);
-  const Precision usual = present.name.empty() ? unresolved_job().precision : precision_on(job, present.name);
-  for (Dtype Precision::*const dtype : {&Precision::storage, &Precision::compute, &Precision::reduce,
-                                        &Precision::buffer, &Precision::output, &Precision::state}) {
-    if (present.*dtype != usual.*dtype) precision.*dtype = present.*dtype;
-  }
-  return precision;
-}
-
 /// The job with each of the values in a field, where that changes what the field sets.
 template <typename T>
 std::vector<Job> with_each(const Job& job, std::string_view field, T Job::*set, const Values& names) {
@@ -51,14 +41,15 @@ std::vector<Job> with_each(const Job& job, std::string_view field, T Job::*set, 
   return changed;
 }
 
-// What the executor trains in. fp8 rounds far more than the others, so it is tried only by name.
+// What the executor trains in; dtypes that were set stay set beside the new flag. fp8 rounds far more than the others,
+// so it is tried only by name.
 std::vector<Job> precisions(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   std::vector<Job> changed;
   for (const std::string_view name : {"bf16-mixed", "bf16-pure", "fp16-mixed", "fp32", "fp8"}) {
     const bool wanted = values.empty() ? name == "bf16-pure" : std::ranges::find(values, name) != values.end();
     if (!wanted || job.precision.name == name) continue;
     changed.push_back(job);
-    changed.back().precision = with_set_dtypes(name, job);
+    changed.back().precision = with_set_dtypes(precision_on(job, name), job);
   }
   return changed;
 }
@@ -113,6 +104,33 @@ std::string why_no_kernels(const Job& job, const ModelSpec& /*spec*/, const Valu
   return "by default they are tried only where each replaces dozens of calls: for optimizer states of few bits or of "
          "another dtype, stochastic rounding, fp16 masters, dropout and quantized weights, none of which this job has; "
          "--allow kernels:vramfit tries them for everything that they do on GPUs";
+}
+
+/// Adapters leave all else frozen, unless `--freeze none` trains it, too.
+bool has_frozen_weights(const Job& job) { return has_adapters(job) ? !freezes_nothing(job) : !job.freeze.empty(); }
+
+/// Of a job that has some. DeepSpeed converts weights to what it computes in, so that what they were loaded in is
+/// something for QLoRA alone.
+Dtype frozen_dtype_in(const Job& job) {
+  if (job.runtime == Runtime::deepspeed && job.method != Method::qlora) return job.precision.compute;
+  return job.frozen_dtype.value_or(has_adapters(job) ? job.precision.compute : job.precision.storage);
+}
+
+// Of fp32 weights that are multiplied in 16 bits, these 16 bits.
+std::vector<Job> frozen_dtypes(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  if (!has_frozen_weights(job)) return {};
+  const Dtype present = frozen_dtype_in(job), computed = job.precision.compute;
+  Values names = values;
+  const bool is_wide = present == Dtype::f32 && computed != Dtype::f32;
+  if (values.empty() && is_wide) names.emplace_back(dtype_name(computed));
+  std::vector<Job> changed = with_each(job, "frozen_dtype", &Job::frozen_dtype, names);
+  std::erase_if(changed, [&](const Job& choice) { return frozen_dtype_in(choice) == present; });
+  return changed;
+}
+
+std::string why_no_frozen_dtype(const Job& job, const ModelSpec& /*spec*/, const Values& /*values*/) {
+  if (!has_frozen_weights(job)) return "all weights are trained; use --method lora or --freeze";
+  return fmt::format("frozen weights are in {} already", dtype_name(frozen_dtype_in(job)));
 }
 
 std::vector<std::int64_t> numbers_of(const Values& values) {
@@ -178,11 +196,12 @@ void leave_adapters(Job& job) {
   job.quantization = none.quantization;
 }
 
-// Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large.
-// torchtitan has none.
+// Adapters on frozen weights; by default in the weights' own dtype, and in 4 bits where that is still too large, also
+// where adapters were asked for. The engine has 4 bits as a quantization of these. torchtitan has none.
 std::vector<Job> methods(const Job& job, const ModelSpec& spec, const Values& values) {
   Values names = values;
   if (values.empty() && job.method == Method::full && job.modeling != Modeling::torchtitan) names = {"lora", "qlora"};
+  if (values.empty() && job.method == Method::lora && job.runtime != Runtime::vramfit) names = {"qlora"};
   std::vector<Job> changed = with_each(job, "method", &Job::method, names);
   std::vector<std::string> notes;  // defaults show as flags of the plan
   const std::string& name = job.precision.name;
@@ -231,6 +250,9 @@ std::string optimizer_of(const Job& job) {
   return value.ends_with(kUsual) ? value.substr(0, value.size() - kUsual.size()) : value;
 }
 std::string kernels_of(const Job& job) { return job.kernels == KernelSource::vramfit ? "vramfit" : "libtorch"; }
+std::string frozen_dtype_of(const Job& job) {
+  return has_frozen_weights(job) ? std::string(dtype_name(frozen_dtype_in(job))) : "";
+}
 std::string quantization_of(const Job& job) { return job.quantization; }
 std::string global_batch_of(const Job& job) { return fmt::to_string(job.global_batch); }
 std::string method_of(const Job& job) { return job_field_named("method").get(job); }
@@ -245,6 +267,7 @@ void check_value(std::string_view field, const std::string& value) {
   job_field_named(field).set(job, value);
 }
 void check_optimizer(const std::string& name) { check_value("optimizer", name); }
+void check_frozen_dtype(const std::string& name) { check_value("frozen_dtype", name); }
 void check_kernels(const std::string& name) { check_value("kernels", name); }
 void check_method(const std::string& name) { check_value("method", name); }
 void check_number(const std::string& value) { whole_number(value, 1, kMostNumber); }
@@ -258,6 +281,13 @@ constexpr std::array kResultChanges{
                  .why_none = why_no_kernels,
                  .value = kernels_of,
                  .check = check_kernels},
+    ResultChange{.name = "frozen-dtype",
+                 .field = "frozen_dtype",
+                 .example = "frozen-dtype",
+                 .choices = frozen_dtypes,
+                 .why_none = why_no_frozen_dtype,
+                 .value = frozen_dtype_of,
+                 .check = check_frozen_dtype},
     ResultChange{.name = "precision",
                  .field = "precision",
                  .example = "precision:bf16-pure",

@@ -16,6 +16,7 @@
 #include "job/loss/loss_options.h"
 #include "job/resolve_job.h"
 #include "job/sharding/sharding.h"
+#include "job/stacks/parts.h"
 #include "model_specs/loss_layout.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
@@ -71,9 +72,11 @@ std::optional<Change> halve_micro_batch(const Estimate& e) {
   return change;
 }
 
+/// A library that has copies of a model by another runtime than its parts has that of the parts then.
 std::optional<Change> shard_fully(const Estimate& e) {
   if (e.job.sharding == "full-shard" || e.cluster.cards() == 1) return std::nullopt;
   Change change{"--sharding full-shard", e.job, e.cluster};
+  if (std::optional<Job> parts = with_parts(e.job, e.cluster, {})) change.job = *std::move(parts);
   change.job.sharding = "full-shard";
   change.job.reshard = ReshardByDefault{};
   change.job.mesh = {.replicate = 0, .shard = 0};

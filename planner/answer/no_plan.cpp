@@ -15,7 +15,10 @@
 #include "base/process/in_parallel.h"
 #include "job/cluster/cluster_text.h"
 #include "job/cluster/host_memory.h"
+#include "job/fields/job_fields.h"
 #include "job/parameters/quantization.h"
+#include "job/resolve_job.h"
+#include "job/stacks/parts.h"
 #include "planner/answer/larger_cluster.h"
 #include "planner/answer/plan_words.h"
 #include "planner/search/best_first.h"
@@ -47,8 +50,12 @@ ElsewhereFits search_elsewhere(const PlanRequest& request, const PlanRequest& as
 
 class Explanation {
  public:
-  Explanation(const PlanRequest& request, Evaluator& evaluator, Plan& plan)
-      : request_(request), evaluator_(evaluator), plan_(plan), none_(plan.none ? *plan.none : plan.none.emplace()) {}
+  Explanation(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, Plan& plan)
+      : request_(request),
+        asked_(asked),
+        evaluator_(evaluator),
+        plan_(plan),
+        none_(plan.none ? *plan.none : plan.none.emplace()) {}
 
   void say_what_is_missing(const Job& smallest) {
     const Estimate& estimate = evaluator_.estimate_of(smallest);
@@ -81,6 +88,7 @@ class Explanation {
                     [&](const std::string& name) { return std::ranges::find(row.fields, name) != row.fields.end(); });
       offer("without", set, fastest(open, groups_to_search(open)));
     }
+    offer_parts();
   }
 
   // What matrices that are trained rule out where the card has their codes may need less: offloaded parameters.
@@ -111,6 +119,22 @@ class Explanation {
   }
 
  private:
+  // A library that has copies of a model by another runtime than its parts: that of the parts, by the flag that said
+  // that there are copies.
+  void offer_parts() {
+    std::optional<Job> parts = with_parts(asked_.job, request_.cluster, request_.fixed);
+    if (!parts) return;
+    PlanRequest request = request_;
+    const JobField& field = job_field_named(request_.is_fixed("sharding") ? "sharding" : "runtime");
+    const std::string flags = fmt::format("{} {}", flag_of(field), field.get(*parts));
+    try {
+      std::vector<std::string> notes;
+      request.job = resolve_job(*std::move(parts), request.spec, request.cluster, notes);
+      offer("with", flags, fastest(request, groups_to_search(request)));
+    } catch (const Error&) {  // the job can't be in parts, or a change that is allowed can't be there
+    }
+  }
+
   // Where neither a choice nor a change alone would do, also with a change that needs far less of it.
   void offer_host_memory(std::vector<OffloadedPlan> offloaded, const std::shared_ptr<ModelStages>& model) {
     if (none_.remedies.empty() && offloaded.size() == 1) {
@@ -277,7 +301,7 @@ class Explanation {
 
   const char* joint() const { return none_.remedies.empty() ? ";" : ", or"; }
 
-  const PlanRequest& request_;
+  const PlanRequest &request_, &asked_;
   Evaluator& evaluator_;
   Plan& plan_;
   NoPlan& none_;
@@ -288,7 +312,7 @@ class Explanation {
 
 void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, const Job& smallest,
                      Plan& plan) {
-  Explanation none(request, evaluator, plan);
+  Explanation none(request, asked, evaluator, plan);
   none.say_what_is_missing(smallest);
   ElsewhereFits elsewhere;
   const auto model = std::make_shared<ModelStages>(request.spec, request.cluster.card.device);
@@ -307,7 +331,7 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
 }
 
 void explain_elsewhere(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, Plan& plan) {
-  Explanation none(request, evaluator, plan);
+  Explanation none(request, asked, evaluator, plan);
   none.offer_elsewhere(search_elsewhere(request, asked, evaluator.model()), evaluator.model());
 }
 

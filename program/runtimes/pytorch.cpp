@@ -12,6 +12,7 @@
 #include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "job/stacks/stacks.h"
 #include "program/pytorch/ddp.h"
 #include "program/pytorch/modelings/modeling.h"
 #include "program/pytorch/record.h"
@@ -59,8 +60,9 @@ void require_ddp(const Job& job) {
   }
   if (!uses_accelerate(job)) {
     throw NotModelled(
-        fmt::format("--runtime pytorch-ddp with --modeling {} (with transformers, trl's and accelerate it is)",
-                    job_field_named("modeling").get(job)));
+        fmt::format("--sharding no-shard on several GPUs with {} (--sharding full-shard is; copies, which are DDP's, "
+                    "are with --stack transformers, TRL's and accelerate)",
+                    stack_of(job).what));
   }
 }
 

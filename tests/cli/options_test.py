@@ -346,6 +346,7 @@ class OtherFlags(unittest.TestCase):
         self.assertEqual(program(*cards).returncode, 4)
         self.assertIn("--seq-len 128 ", program(*cards, "--allow", "seq-len").stdout)
         self.assertIn("--seq-len 100 ", program(*cards, "--allow", "seq-len:100").stdout)
+        self.assertEqual(program(*cards, "--allow", "optimizer", "--allow", "seq-len:100").stdout.splitlines()[:2], program(*cards, "--allow", "optimizer,seq-len:100").stdout.splitlines()[:2])
         self.refused("--allow any: takes no value", *base, "--allow", "any:thing")
 
 

@@ -34,8 +34,8 @@ TOO_SMALL = {"--allocator max_split_size_mb=64"}
 PLANS = [(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", *NARROW, *OWN), (MODEL, "--gpus", "1xcpu-2GiB", "--seq-len", "256", *NARROW, *OWN),
          (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--optimizer", "sgd", *NARROW, *OWN),
          (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--stack", "transformers"), (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--stack", "transformers"),
-         (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--stack", "torchtitan")]
-KINDS = ("kernels", "precision", "optimizer", "global-batch", "quantization", "method", "seq-len")
+         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--stack", "trl", "--method", "lora"), (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--stack", "torchtitan")]
+KINDS = ("kernels", "frozen-dtype", "precision", "optimizer", "global-batch", "quantization", "method", "seq-len")
 LAST_RESORTS = ("quantization", "method", "seq-len")  # searched where nothing else fits
 NUMBERS_OF_KINDS = {"global-batch": ["1", "8", "6"], "seq-len": ["64", "512", "1024"]}
 
@@ -66,6 +66,13 @@ NEAREST = [
     ((*ONE, "--stack", "transformers", "--allocator", "arena"), "--allocator expandable"),
     ((*ONE, "--stack", "transformers", "--allocator", "gradients-first"), "--allocator expandable"),
     ((*ONE, "--stack", "accelerate", "--optimizer", "lion"), "--optimizer adamw-8bit"),
+    ((*ONE, "--stack", "transformers", "--compute-dtype", "fp32"), "--precision fp32"),
+    ((*FOUR, "--stack", "transformers", "--compute-dtype", "fp32"), "--precision fp32"),
+    ((*FOUR, "--stack", "trl", "--compute-dtype", "fp16"), "--precision fp16-mixed"),
+    ((*FOUR, "--stack", "deepspeed", "--compute-dtype", "fp16"), "--precision fp16-mixed"),
+    ((*FOUR, "--stack", "torchtune", "--compute-dtype", "fp32"), "--precision fp32"),
+    ((*FOUR, "--stack", "torchtune", "--sharding", "no-shard"), "--sharding full-shard"),
+    ((*FOUR, "--stack", "torchtitan", "--sharding", "no-shard"), "--sharding full-shard"),
     ((*FOUR, "--stack", "torchtitan", "--offload", "optimizer"), "--stack vramfit"),
     ((*FOUR, "--stack", "torchtitan", "--method", "lora"), "--stack transformers"),
     ((*FOUR, "--stack", "torchtitan", "--optimizer", "adamw-8bit"), "--optimizer adamw"),
@@ -211,10 +218,21 @@ class Nearest(unittest.TestCase):
             self.assertIn(nearest.split()[-1], lacking, words)
             self.assertEqual(program("estimate", *self.with_nearest(words, *nearest.split())).returncode, 0, (words, nearest))
 
+    def test_it_is_refused_by_the_flag_that_was_given(self):
+        for stack in ("transformers", "trl", "accelerate", "deepspeed", "torchtune", "torchtitan"):
+            for dtype in ("fp32", "fp16"):
+                said = program("estimate", *FOUR, "--stack", stack, "--compute-dtype", dtype).stdout
+                self.assertRegex(said, rf"\ANOT MODELLED: --compute-dtype {dtype} \(")
+        said = program("estimate", *FOUR, "--stack", "transformers", "--runtime", "pytorch-fsdp1", "--compute-dtype", "fp32").stdout
+        self.assertRegex(said, r"\ANOT MODELLED: --compute-dtype fp32 \(")
+        for stack in ("torchtune", "torchtitan"):
+            self.assertRegex(program("estimate", *FOUR, "--stack", stack, "--sharding", "no-shard").stdout, r"\ANOT MODELLED: --sharding no-shard ")
+
     def with_nearest(self, words, flag, value):
         """The job with the nearest choice in place of what was refused; on another stack, itself."""
-        refused = {"--method": "--quantization", "--runtime": "--stack"}.get(flag, flag)
+        refused = {"--method": "--quantization", "--runtime": "--stack", "--precision": "--compute-dtype"}.get(flag, flag)
         left = list(words)
+        refused = flag if flag in left and refused not in left else refused
         at = left.index(refused)
         del left[at:at + 2]
         if flag == "--runtime":

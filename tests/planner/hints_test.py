@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import tempfile
 import unittest
 
 BIN = os.environ.get("VRAMFIT_BIN_DIR", "build/bin")
@@ -23,12 +24,27 @@ CASES = [
     ((*SMALL, "--gpus", "1xRTX4090@8GiB,host=2GiB"), ["--gpus 1xRTX4090@8GiB,host=", "--gpus 4xRTX4090@8GiB,host=2GiB"]),
     (("llama-3.1-8b", "--gpus", "8xH100-80GB", "--host-memory", "128GiB", "--stack", "transformers"), ["--allow precision:bf16-pure", "--host-memory "]),
     (("llama-3.1-8b", "--gpus", "1xT4", "--stack", "transformers"), ["--allow method:qlora,seq-len:"]),
+    (("llama-3.1-8b", "--gpus", "8xH100-80GB", "--stack", "transformers", "--sharding", "no-shard"), ["--sharding full-shard", "--allow method:lora"]),
+    (("llama-3.1-8b", "--gpus", "8xH100-80GB", "--stack", "accelerate", "--sharding", "no-shard", "--precision", "bf16-mixed"), ["--sharding full-shard"]),
+    (("llama-3.1-8b", "--gpus", "8xH100-80GB", "--stack", "trl", "--runtime", "pytorch-ddp"), ["--runtime pytorch-fsdp2"]),
+    (("--job", "ddp.yaml", "--gpus", "8xH100-80GB"), ["--sharding full-shard"]),
+    (("llama-3.1-8b", "--gpus", "8xA100-40GB", "--stack", "deepspeed", "--sharding", "shard-optimizer"), ["without --sharding shard-optimizer"]),
+    (("llama-3.1-8b", "--gpus", "1xRTX4090", "--stack", "trl", "--method", "lora", "--seq-len", "2048"), ["--allow method:qlora", "--allow frozen-dtype:bf16"]),
+    (("qwen3-8b", "--gpus", "1xRTX4090@16GiB", "--stack", "transformers", "--method", "lora", "--seq-len", "1024"), ["--allow method:qlora"]),
+    (("llama-3.1-8b", "--gpus", "1xRTX4090@16GiB", "--stack", "trl", "--method", "lora", "--seq-len", "1024", "--allow", "any"), ["--allow frozen-dtype:bf16,method:qlora"]),
+    (("qwen3-4b", "--gpus", "1xT4", "--stack", "vramfit", "--seq-len", "512", "--allow", "optimizer"), ["--allow method:lora"]),
 ]
+# A Trainer's file that names no FSDP and no DeepSpeed: several GPUs have copies.
+DDP = "model_name_or_path: Qwen/Qwen2.5-7B\nbf16: true\nper_device_train_batch_size: 1\nmax_length: 2048\n"
 UNKNOWN_STACK = ("llama-3.1-8b", "--gpus", "8xH100-80GB", "--checkpointing", "full", "--runtime", "pytorch-fsdp2")
 
 
 def plan(*arguments):
     return subprocess.run([os.path.join(BIN, "vramfit"), "plan", *arguments], capture_output=True, text=True, check=False, timeout=600)
+
+
+def estimate(*arguments):
+    return subprocess.run([os.path.join(BIN, "vramfit"), "estimate", *arguments], capture_output=True, text=True, check=False, timeout=600)
 
 
 def hints(answer):
@@ -43,24 +59,58 @@ def followed(arguments, hint):
     if words[0] == "without":
         return [each for each in arguments if each not in words[1:]]
     changed = list(arguments)
-    if words[0] in changed and words[0] in ("--gpus", "--host-memory"):
+    if words[0] in changed and words[0] in ("--gpus", "--host-memory", "--runtime", "--sharding"):
         at = changed.index(words[0])
         del changed[at:at + 2]
     return changed + words
 
 
 class Hints(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        with open(os.path.join(folder.name, "ddp.yaml"), "w", encoding="utf-8") as file:
+            file.write(DDP)
+        self.folder = folder.name
+
+    def placed(self, arguments):
+        """The arguments with files of this test's folder."""
+        return tuple(os.path.join(self.folder, each) if each.endswith(".yaml") else each for each in arguments)
+
     def test_each_fits_as_it_is_printed(self):
         for arguments, begins in CASES:
             with self.subTest(" ".join(arguments)):
-                done = plan(*arguments)
+                done = plan(*self.placed(arguments))
                 self.assertEqual(done.returncode, NO_PLAN, done.stderr)
                 said = hints(done.stdout)
                 for begin in begins:
                     self.assertTrue(any(each.startswith(begin) for each in said), (begin, said))
                 for each in said:
-                    there = plan(*followed(arguments, each))
+                    there = plan(*self.placed(followed(arguments, each)))
                     self.assertEqual(there.returncode, FITS, (each, there.stdout[:300], there.stderr))
+
+    def test_any_finds_what_adapters_need(self):
+        done = plan("llama-3.1-8b", "--gpus", "1xRTX4090", "--stack", "trl", "--method", "lora", "--seq-len", "1024", "--allow", "any")
+        self.assertEqual(done.returncode, FITS, done.stderr)
+        self.assertIn("with --allow frozen-dtype:bf16", done.stdout)
+
+    def test_a_file_whose_copies_do_not_fit_leads_to_parts(self):
+        job = self.placed(("--job", "ddp.yaml", "--gpus", "8xH100-80GB"))
+        said = estimate(*job).stdout
+        change = re.search(r"^  --sharding full-shard +([\d.]+) +-[\d.]+  fits$", said, re.M)
+        self.assertTrue(change, said)
+        self.assertIn(f"\nFITS: {change[1]} of ", "\n" + estimate(*job, "--sharding", "full-shard").stdout)
+
+    def test_parts_are_offered_by_the_flag_that_said_that_there_are_copies_and_only_where_they_can_be(self):
+        job = ("llama-3.1-8b", "--gpus", "8xH100-80GB", "--stack", "transformers")
+        said = estimate(*job, "--runtime", "pytorch-ddp").stdout
+        self.assertIn("\n  --runtime pytorch-fsdp2 ", said)
+        self.assertNotIn("--sharding full-shard ", said)
+        for others in (("--storage-dtype", "bf16", "--state-dtype", "bf16"), ("--reduce-dtype", "fp32")):
+            copied = (*job, "--sharding", "no-shard", *others)
+            self.assertEqual(estimate(*job, *others).returncode, 1)
+            self.assertNotIn("--sharding full-shard ", estimate(*copied).stdout)
+            self.assertNotIn("--sharding full-shard", hints(plan(*copied).stdout))
 
     def test_the_smallest_need_is_of_the_allocator_with_fewest_fragments(self):
         for job in (("qwen3-4b", "--gpus", "1xRTX4090", "--stack", "transformers"), ("llama-3.1-8b", "--gpus", "4xRTX4090", "--stack", "deepspeed")):

@@ -104,6 +104,64 @@ TEST_CASE("suggestions for PyTorch's runtimes count the states that the first st
   }
 }
 
+TEST_CASE(
+    "where a library has copies of a model by another runtime than its parts, parts are suggested as it has them") {
+  const Cluster cluster = parse_cluster("8xH100-80GB");
+  const auto on_stack_with = [&](const char* stack, bool is_copied, const Settings& others) {
+    Settings all;
+    for (const StackDefault& each : defaults_of(stack_named(stack), cluster, is_copied)) {
+      all.emplace_back(each.field.data(), each.value.data());
+    }
+    all.insert(all.end(), others.begin(), others.end());
+    return job_with(all);
+  };
+  const auto parts_of = [](const Estimate& e) {
+    return std::ranges::find(e.suggestions, "--sharding full-shard", &Suggestion::change);
+  };
+  const Settings others{{"seq_len", "2048"}, {"precision", "bf16-mixed"}, {"allocator", "expandable"}};
+  Settings copied = others;
+  copied.emplace_back("sharding", "no-shard");
+  for (const char* stack : {"transformers", "trl", "trl-dpo", "accelerate"}) {
+    CAPTURE(stack);
+    const Estimate e = estimate(testing::llama_8b(), on_stack_with(stack, true, copied), cluster, {});
+    REQUIRE(e.verdict == Verdict::does_not_fit);
+    const auto parts = parts_of(e);
+    REQUIRE(parts != e.suggestions.end());
+    const Estimate after =
+        estimate(testing::llama_8b(), on_stack_with(stack, false, others), cluster, {.suggestions = false});
+    CHECK(after.ranks.front().total == parts->total_after);
+    CHECK(after.verdict == parts->verdict);
+    CHECK(parts->verdict == Verdict::fits);
+  }
+  // accelerate makes the parts fp32, so that FSDP2 has no rules for others.
+  copied.insert(copied.end(), {{"storage_dtype", "bf16"}, {"state_dtype", "bf16"}});
+  const Estimate e = estimate(testing::llama_8b(), on_stack_with("transformers", true, copied), cluster, {});
+  REQUIRE(!e.ranks.empty());
+  CHECK(parts_of(e) == e.suggestions.end());
+}
+
+TEST_CASE(
+    "where adapters don't fit under PyTorch, weights in 4 bits are suggested, and frozen ones in 16 instead of 32") {
+  for (const auto& [modeling, changes] :
+       {std::pair{"trl", std::vector<std::string>{"--method qlora", "--frozen-dtype bf16"}},
+        std::pair{"transformers", std::vector<std::string>{"--method qlora"}}}) {
+    const Settings settings{{"runtime", "pytorch"},    {"modeling", modeling}, {"method", "lora"},
+                            {"checkpointing", "full"}, {"seq_len", "2048"},    {"micro_batch", "2"}};
+    const Estimate e = estimate_of(testing::llama_8b(), "1xRTX4090", settings);
+    REQUIRE(e.verdict == Verdict::does_not_fit);
+    std::vector<std::string> said;
+    for (const Suggestion& each : e.suggestions) {
+      if (!each.change.starts_with("--method") && !each.change.starts_with("--frozen")) continue;
+      CHECK(each.change.ends_with(" (changes the result)"));
+      said.push_back(each.change.substr(0, each.change.find(" (")));
+      const Estimate after = estimate_followed(testing::llama_8b(), "1xRTX4090", settings, each.change);
+      CHECK(after.ranks.front().total == each.total_after);
+      CHECK(after.verdict == Verdict::fits);
+    }
+    CHECK(said == changes);
+  }
+}
+
 TEST_CASE("offload is suggested where the job doesn't fit and the nodes' host memory holds it, with what it takes") {
   const auto offloaded = [](const Estimate& e) {
     return std::ranges::find_if(e.suggestions, [](const Suggestion& s) { return s.change.starts_with("--offload "); });

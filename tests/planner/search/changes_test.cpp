@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -71,6 +72,32 @@ TEST_CASE(
   CHECK(needs_to_search(request, "method:full") == std::vector<std::vector<Names>>{{{}}, {{"method:full"}}});
   fix(request, "lora_rank", "4");
   CHECK_THROWS_WITH_AS(needs_to_search(request, "method:full"), doctest::Contains("--lora-rank"), Conflict);
+}
+
+TEST_CASE("under PyTorch adapters lead to weights in 4 bits, and frozen weights in fp32 to 16 bits") {
+  using Groups = std::vector<std::vector<Names>>;
+  const auto searched = [](const char* runtime, const char* modeling, const char* method, const std::string& allow) {
+    PlanRequest request = request_for("llama", parse_cluster("1xH100-80GB"));
+    fix(request, "runtime", runtime);
+    fix(request, "modeling", modeling);
+    if (std::string(method) != "full") fix(request, "method", method);
+    return needs_to_search(request, allow);
+  };
+  CHECK(searched("pytorch", "trl", "lora", "method") == Groups{{{}}, {{"method:qlora"}}});
+  CHECK(searched("pytorch", "trl", "lora", "frozen-dtype") == Groups{{{}, {"frozen-dtype:bf16"}}});
+  CHECK(searched("pytorch", "trl", "full", "method:lora,frozen-dtype") ==
+        Groups{{{}}, {{"method:lora"}, {"frozen-dtype:bf16", "method:lora"}}});
+  // What a person set, any leaves alone; its kind's name doesn't.
+  CHECK(searched("pytorch", "trl", "lora", "any,method:qlora").size() == 2);
+  CHECK(searched("pytorch", "trl", "lora", "any").size() == 1);
+  for (const auto& [runtime, modeling, method, why] :
+       {std::tuple{"pytorch", "transformers", "lora", "frozen weights are in bf16 already"},
+        std::tuple{"deepspeed", "trl", "lora", "frozen weights are in bf16 already"},
+        std::tuple{"vramfit", "vramfit", "lora", "frozen weights are in bf16 already"},
+        std::tuple{"pytorch", "trl", "full", "all weights are trained"}}) {
+    CHECK_THROWS_WITH_AS(searched(runtime, modeling, method, "frozen-dtype"), doctest::Contains(why), Conflict);
+  }
+  CHECK_THROWS_AS(searched("vramfit", "vramfit", "lora", "method"), Conflict);  // it has quantization
 }
 
 TEST_CASE("what a job may have is named with a value where it has none by default") {
