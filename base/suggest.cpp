@@ -15,6 +15,7 @@ namespace {
 // A longer name is not treated as a misspelling; the limit keeps hostile input cheap.
 constexpr std::size_t kLongestName = 128;
 constexpr std::size_t kListedNames = 12;
+constexpr std::size_t kShortName = 5;  // muon is no misspelt lion
 
 char lower(char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); }
 
@@ -74,7 +75,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest_name(std::string_view wrong, const std::vector<std::string>& known) {
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, wrong.size() / 3) + 1;
+  const std::size_t most = wrong.size() < kShortName ? 1 : std::max<std::size_t>(2, wrong.size() / 3);
+  std::size_t best_distance = most + 1;
   for (const std::string& name : known) {
     if (!same_digits(wrong, name)) continue;
     const std::size_t distance = edit_distance(wrong, name);

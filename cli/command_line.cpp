@@ -164,7 +164,23 @@ std::string unexpected_word(const CLI::App& app) {
   return app.remaining_size() > 0 ? app.remaining().front() : "";
 }
 
-[[noreturn]] void report(const CLI::App& app, const CLI::ParseError& error) {
+/// "--precision: given 2 times (bf16-mixed, fp16-mixed); give it once": where that is the error; else "".
+/// `arguments` are in CLI11's order.
+std::string repeated_text(const CLI::ParseError& error, std::span<const std::string> arguments) {
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr) return "";
+  const std::string_view what = error.what();
+  const std::string flag(what.substr(0, what.find(':')));
+  std::vector<std::string> values;
+  for (std::size_t i = arguments.size(); i-- > 0;) {
+    if (arguments[i] == flag && i > 0) values.push_back(printable(arguments[i - 1]));
+    if (arguments[i].starts_with(flag + "=")) values.push_back(printable(arguments[i].substr(flag.size() + 1)));
+  }
+  if (values.size() < 2) return "";
+  return fmt::format("{}: given {} times ({}); give it once", flag, values.size(), fmt::join(values, ", "));
+}
+
+[[noreturn]] void report(const CLI::App& app, const CLI::ParseError& error, std::span<const std::string> arguments) {
+  if (const std::string text = repeated_text(error, arguments); !text.empty()) throw InputError(text);
   const auto parsed = app.get_subcommands();
   const std::string help =
       fmt::format("; see \"vramfit {}--help\"", parsed.empty() ? "" : parsed.front()->get_name() + " ");
@@ -257,8 +273,10 @@ int run_command_line(int argc, char** argv) {
       !words.empty() && std::ranges::find(kCommands, words.front(), &Command::name) != kCommands.end();
   if (!names_command) words.clear();  // whatever the first word is, all flags may be asked for
   const std::unique_ptr<CLI::App> app = make_command_line(exit_code, words);
+  std::vector<std::string> arguments;
   try {
-    app->parse(arguments_of(*app, argc, argv));
+    arguments = arguments_of(*app, argc, argv);
+    app->parse(std::vector<std::string>(arguments));
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {  // --help or --version
       std::ostringstream text;
@@ -266,7 +284,7 @@ int run_command_line(int argc, char** argv) {
       write_file("-", text.str());
       return 0;
     }
-    report(*app, error);
+    report(*app, error, arguments);
   }
   if (app->get_subcommands().empty()) {
     write_file("-", app->help());

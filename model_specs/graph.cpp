@@ -43,9 +43,9 @@ std::string_view op_name(OpKind kind) {
 }
 
 Graph build_graph(const ModelSpec& spec, const LossOptions& loss) {
-  if (!spec.tensors.empty()) throw NotModelled("graph of model_type " + spec.model_type);
+  if (!spec.tensors.empty()) throw NotModelled("models of model_type " + spec.model_type);
   const Family& family = find_family(spec.model_type);
-  if (family.graph == nullptr) throw NotModelled("graph of model_type " + spec.model_type);
+  if (family.graph == nullptr) throw NotModelled("models of model_type " + spec.model_type);
   if (spec.architecture != family.classes.front()) {
     throw NotModelled("training of class " + spec.architecture +
                       " (of this family: " + std::string(family.classes.front()) + ")");

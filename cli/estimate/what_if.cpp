@@ -177,6 +177,10 @@ std::string what_if_text(const Estimate& base, const std::vector<WhatIf>& what_i
     row(printable(each.change), &each, each.estimate.verdict);
     if (each.estimate.verdict == Verdict::not_modelled)
       text += fmt::format("    {}\n", printable(each.estimate.why, 500));
+    const Estimate& estimate = each.estimate;
+    if (!estimate.job.offload.empty() && estimate.job.offload != base.job.offload && estimate.host_bytes.n > 0) {
+      text += fmt::format("    {} of host memory a node\n", format_gib(estimate.host_bytes));
+    }
     if (const std::string parts = parts_text(base, each); !parts.empty()) text += fmt::format("    {}\n", parts);
   }
   return text;

@@ -36,9 +36,10 @@ TrainingCost cost_of(const ClusterPlan& made, std::int64_t tokens) {
   return training_cost(tokens, made.plan->chosen->tokens_per_second, made.request.cluster.cards(), made.price);
 }
 
-/// "115", "115 US dollars".
+/// "115 US dollars", "115 in the currency of --price".
 std::string money_text(const TrainingCost& cost, const Price& price) {
-  return fmt::format("{}{}", three_digits(*cost.money), price.is_dollars ? " US dollars" : "");
+  return fmt::format("{}{}", three_digits(*cost.money),
+                     price.is_dollars ? " US dollars" : " in the currency of --price");
 }
 
 /// "1 B tokens: 4.31 h, 34.5 GPU hours, 115 US dollars (3.35 per GPU and hour: ...)".

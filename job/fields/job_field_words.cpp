@@ -109,15 +109,17 @@ bool is_listed(std::string_view values, std::string_view value) {
   }
 }
 
-/// "8k" is 8192: lengths and batches come in powers of two. Unchanged when it is no such number.
-std::string without_k(std::string_view value) {
+/// "8k" is 8192, and "1M" 1048576: lengths and batches come in powers of two. Unchanged when it is no such number.
+std::string without_unit(std::string_view value) {
   constexpr std::int64_t kThousand = 1024, kMost = std::int64_t{1} << 40;
-  if (value.size() < 2 || (value.back() != 'k' && value.back() != 'K')) return std::string(value);
+  const char unit = value.size() < 2 ? '0' : value.back();
+  const bool is_thousands = unit == 'k' || unit == 'K', is_millions = unit == 'm' || unit == 'M';
+  if (!is_thousands && !is_millions) return std::string(value);
   std::int64_t count = 0;
   const char* const end = value.data() + value.size() - 1;
   const auto [stop, error] = std::from_chars(value.data(), end, count);
   if (error != std::errc{} || stop != end || count < 1 || count > kMost) return std::string(value);
-  return fmt::to_string(count * kThousand);
+  return fmt::to_string(count * (is_millions ? kThousand * kThousand : kThousand));
 }
 
 }  // namespace
@@ -130,7 +132,7 @@ std::string folded_word(std::string_view text) {
 }
 
 std::string as_known_value(const JobField& field, std::string_view value) {
-  if (field.form == FieldForm::integer) return without_k(value);
+  if (field.form == FieldForm::integer) return without_unit(value);
   constexpr std::size_t kLongestWord = 40;
   if (value.size() > kLongestWord || is_listed(field.values, value)) return std::string(value);
   const std::string word = folded_word(value);

@@ -210,6 +210,7 @@ class OtherFlags(unittest.TestCase):
             self.refused("--format accelerate", "estimate", MODEL, "--format", "accelerate", *flags)
         self.refused("--strict", "estimate", MODEL, "--strict")
         self.different("--what-if", "seq_len=128", base=(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64"))
+        self.assertRegex(program("estimate", MODEL, "--gpus", "1xH100-80GB", "--stack", "deepspeed", "--what-if", "offload=optimizer").stdout, r"\n    [\d.]+ GiB of host memory a node\n")
         self.refused("--what-if sequence=128", "estimate", MODEL, "--gpus", "2xH100-80GB", "--what-if", "sequence=128")
         for stack, other in (("trl-dpo", "vramfit"), ("trl", "trl-dpo")):
             self.refused(f"--what-if stack={other}: changes what is trained for", "estimate", MODEL, "--gpus", "2xH100-80GB", "--stack", stack, "--what-if", f"stack={other}")
@@ -318,6 +319,7 @@ class OtherFlags(unittest.TestCase):
         self.refused("--largest-model", *family, MODEL)
         self.refused("--largest-model", "plan", "--largest-model", "lama", "--gpus", "1xL4")
         self.different("--price", "2.5/h", base=(*cards, "--tokens", "1B"), command="plan")
+        self.assertRegex(program("plan", *base, "--tokens", "1B", "--price", "2.5/h").stdout, r" GPU hours, [\d.]+ in the currency of --price \(2.50 per GPU and hour: set by --price\)\n")
         self.refused("--price", "plan", *base, "--price", "2.5/h")
         if os.path.exists(os.path.join(BIN, "vramfit-train")):
             self.different("--verify", "phantom", base=base, command="plan")

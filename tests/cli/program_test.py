@@ -43,6 +43,12 @@ class Program(unittest.TestCase):
         self.refused(["estimat", MODEL], 2, 'unknown command; did you mean "estimate"?')
         self.refused(["estimate", *TINY, "--seq-lne", "5"], 2, 'unknown flag; did you mean "--seq-len"?')
         self.refused(["estimate", *TINY, "--sharding", "ful-shard"], 2, "--sharding", 'did you mean "full-shard"?')
+        self.refused(["estimate", *TINY, "--optimizer", "muon"], 2, 'unknown value "muon" (known: ')
+        self.refused(["estimate", *TINY, "--loss", "full", "--loss=chunked:8"], 2, "--loss: given 2 times (full, chunked:8); give it once")
+        for words, said in ((("--bf16", "--fp16"), "--precision: given 2 times (bf16-mixed, fp16-mixed)"), (("--batch-size=4", "--micro-batch", "2"), "--micro-batch: given 2 times (4, 2)")):
+            done = program("estimate", MODEL, "--gpus", "1xH100-80GB", *words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(said, done.stderr)
         self.refused(["estimate", *TINY, "--format", "tabel"], 2, "--format", 'did you mean "table"?')
         self.refused(["estimate", MODEL, "--gpus", "8xH100-80G"], 2, "H100-80GB")
         self.refused(["gpus", "H100-80G"], 2, "did you mean H100-80GB")

@@ -131,7 +131,7 @@ class WhatPeopleType(unittest.TestCase):
     def test_values_of_other_tools_are_read(self):
         for typed, ours in (
                 (["--precision", "fp16"], ["--precision", "fp16-mixed"]), (["--precision", "BF16"], ["--precision", "bf16-mixed"]),
-                (["--precision", "bf16-true"], ["--precision", "bf16-pure"]), (["--seq-len", "8k"], ["--seq-len", "8192"]),
+                (["--precision", "bf16-true"], ["--precision", "bf16-pure"]), (["--seq-len", "8k"], ["--seq-len", "8192"]), (["--seq-len", "1M"], ["--seq-len", "1048576"]),
                 (["--attention", "flash_attention_2"], ["--attention", "flash"]), (["--attention", "eager"], ["--attention", "math"]),
                 (["--checkpointing", "true"], ["--checkpointing", "full"]), (["--sharding", "ZeRO3"], ["--sharding", "full-shard"]),
                 (["--wrap-embeddings", "False"], ["--wrap-embeddings", "off"]), (["--set", "precision=fp16"], ["--precision", "fp16-mixed"]),

@@ -87,7 +87,7 @@ TEST_CASE("the drawn tables have rows of one width") {
 TEST_CASE("a model that is counted only has no graph, and says whose") {
   const ModelSpec spec = parse_config(R"({"model_type": "qwen2_moe"})", "config.json");
   CHECK_THROWS_AS(build_graph(spec, {}), NotModelled);
-  CHECK_THROWS_WITH(build_graph(spec, {}), "not modelled: graph of model_type qwen2_moe");
+  CHECK_THROWS_WITH(build_graph(spec, {}), "not modelled: models of model_type qwen2_moe");
 }
 
 }  // namespace vramfit

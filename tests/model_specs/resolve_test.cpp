@@ -62,7 +62,7 @@ TEST_CASE("a family that is unknown is described by the headers of its safetenso
     CHECK(parameter_count(spec) == 4);
     CHECK(parameters(spec).at(0).shape == std::vector<std::int64_t>{2, 2});
     CHECK(spec.model_type == "novel");
-    CHECK_THROWS_WITH_AS(build_graph(spec, {}), "not modelled: graph of model_type novel", NotModelled);
+    CHECK_THROWS_WITH_AS(build_graph(spec, {}), "not modelled: models of model_type novel", NotModelled);
   }
 }
 

@@ -16,7 +16,7 @@ void append_parameters(std::vector<int>& list, const NormParameters& of) {
 }
 
 void refuse_model(const Job& job, const std::string& what) {
-  throw NotModelled("modeling " + job_field_named("modeling").get(job) + " of " + what);
+  throw NotModelled("--modeling " + job_field_named("modeling").get(job) + " for " + what);
 }
 
 const Op& SegmentReader::take(OpKind kind) {

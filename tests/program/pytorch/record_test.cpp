@@ -127,13 +127,13 @@ TEST_CASE("modelings name what they have no code for") {
     CAPTURE(family);
     CHECK(why(family, "transformers").empty());
   }
-  CHECK(why("qwen2", "torchtitan").find("modeling torchtitan of a model with biases") != std::string::npos);
+  CHECK(why("qwen2", "torchtitan").find("--modeling torchtitan for a model with biases") != std::string::npos);
   CHECK(why("qwen3", "torchtitan").find("norms of queries and keys") != std::string::npos);
-  CHECK(why("mistral", "torchtitan").find("modeling torchtitan of sliding windows") != std::string::npos);
-  CHECK(why("phi3", "torchtitan").find("modeling torchtitan of packed matrices") != std::string::npos);
+  CHECK(why("mistral", "torchtitan").find("--modeling torchtitan for sliding windows") != std::string::npos);
+  CHECK(why("phi3", "torchtitan").find("--modeling torchtitan for packed matrices") != std::string::npos);
   for (const char* family : {"gemma", "gemma2", "gemma3_text"}) {
     CAPTURE(family);
-    CHECK(why(family, "torchtitan").find("modeling torchtitan of a model built differently from Llama") !=
+    CHECK(why(family, "torchtitan").find("--modeling torchtitan for a model built differently from Llama") !=
           std::string::npos);
   }
   const auto with_flash = [](const char* family) {
@@ -144,9 +144,9 @@ TEST_CASE("modelings name what they have no code for") {
   };
   CHECK(with_flash("gemma2").find("--attention flash of a model with capped scores") == 0);
   CHECK(with_flash("gemma3_text").find("--attention flash of a model with sliding windows") == 0);
-  CHECK(why("gpt2", "torchtitan").find("modeling torchtitan of a model built differently from Llama") !=
+  CHECK(why("gpt2", "torchtitan").find("--modeling torchtitan for a model built differently from Llama") !=
         std::string::npos);
-  CHECK(why("bert", "torchtitan").find("modeling torchtitan of a model built differently from Llama") !=
+  CHECK(why("bert", "torchtitan").find("--modeling torchtitan for a model built differently from Llama") !=
         std::string::npos);
 }
 

@@ -122,7 +122,7 @@ TEST_CASE("what the Trainer's experts have no rules for is named") {
   CHECK(refusal(gpt_oss(), {{"attention", "auto"}}).empty());
   CHECK(names(refusal(gpt_oss(R"(, "output_router_logits": true)"), {}), "output_router_logits of gpt_oss"));
   CHECK(names(refusal(mixture(), {{"optimizer", "adafactor"}}), "experts with --optimizer adafactor"));
-  CHECK(names(refusal(mixture(), {{"modeling", "trl"}}), "modeling trl of experts"));
+  CHECK(names(refusal(mixture(), {{"modeling", "trl"}}), "--modeling trl for experts"));
   CHECK(refusal(mixture(), {{"modeling", "accelerate"}}).empty());
   CHECK(names(refusal(mixture(400), {}), "400 experts or more"));
   CHECK(names(refusal(mixture(8, 96, R"(, "num_experts_per_tok": 1)"), {}), "experts of which each token has one"));
