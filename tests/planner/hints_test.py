@@ -23,7 +23,7 @@ CASES = [
     ((*SMALL, "--gpus", "auto:RTX4090@4GiB", "--global-batch", "2"), ["--host-memory "]),
     ((*SMALL, "--gpus", "1xRTX4090@8GiB,host=2GiB"), ["--gpus 1xRTX4090@8GiB,host=", "--gpus 4xRTX4090@8GiB,host=2GiB"]),
     (("llama-3.1-8b", "--gpus", "8xH100-80GB", "--host-memory", "128GiB", "--stack", "transformers"), ["--allow precision:bf16-pure", "--host-memory "]),
-    (("llama-3.1-8b", "--gpus", "1xT4", "--stack", "transformers"), ["--allow method:qlora,seq-len:"]),
+    (("llama-3.1-8b", "--gpus", "1xT4", "--stack", "transformers"), ["--allow frozen-dtype:fp16,method:qlora,seq-len:"]),
     (("llama-3.1-8b", "--gpus", "8xH100-80GB", "--stack", "transformers", "--sharding", "no-shard"), ["--sharding full-shard", "--allow method:lora"]),
     (("llama-3.1-8b", "--gpus", "8xH100-80GB", "--stack", "accelerate", "--sharding", "no-shard", "--precision", "bf16-mixed"), ["--sharding full-shard"]),
     (("llama-3.1-8b", "--gpus", "8xH100-80GB", "--stack", "trl", "--runtime", "pytorch-ddp"), ["--runtime pytorch-fsdp2"]),
