@@ -126,7 +126,7 @@ class Search {
     std::ranges::move(void_allowed(request_), std::back_inserter(chosen.estimate.assumptions));
     plan_.steps = waterfall(request_, chosen.job, evaluator_);
     if (!request_.smallest) {
-      plan_.larger = larger_batch(request_, chosen, evaluator_);
+      plan_.larger = larger_batch(request_, asked_, last_resorts_of(bases_.front()), chosen, evaluator_);
       if (request_.names_other_clusters && chosen.needs.empty()) {
         plan_.smaller_cluster = smaller_cluster(asked_, chosen.tokens_per_second, plan_.search, evaluator_.model());
       }

@@ -3,7 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
+
+#include "base/error.h"
+#include "job/resolve_job.h"
+#include "planner/search/best_first.h"
+#include "planner/search/changes.h"
 
 namespace vramfit {
 
@@ -17,6 +23,40 @@ constexpr double kEndless = std::numeric_limits<double>::infinity();
 /// Two of micro-batch, accumulation and global batch determine the third.
 bool is_open(const PlanRequest& request) {
   return !request.is_fixed("global_batch") && !(request.is_fixed("micro_batch") && request.is_fixed("grad_accum"));
+}
+
+LargerBatch described(const Option& option) {
+  return {.global_batch = option.job.global_batch,
+          .micro_batch = option.job.micro_batch,
+          .accumulation = option.job.accumulation,
+          .tokens_per_second = option.tokens_per_second};
+}
+
+/// What a plan for that batch answers, with other choices too. What needs fewer last resorts has no plan for a smaller
+/// batch, and so none for this one.
+LargerBatch as_planned(const LargerBatch& found, const PlanRequest& asked, const std::vector<std::string>& last_resorts,
+                       Evaluator& evaluator) {
+  PlanRequest request = asked;
+  request.job.global_batch = found.global_batch;
+  request.fixed.emplace_back("global_batch");
+  try {
+    std::vector<std::string> notes;
+    request.job = resolve_job(request.job, request.spec, request.cluster, notes);
+    for (const std::vector<Change>& bases : groups_to_search(request)) {
+      if (last_resorts_of(bases.front()) != last_resorts) continue;
+      SearchCounts counts;  // these are no choices of the plan
+      BestFirst queue(evaluator, request, bases, BestBy::speed, counts);
+      while (const std::optional<Option> option = queue.next(kNoLimit, found.tokens_per_second)) {
+        if (is_rejected(request, option->job)) continue;
+        const Attempt attempt = evaluator.attempt_to_fit(*option);
+        if (attempt.fits) return described(*option);
+        queue.retry_last(attempt);
+      }
+    }
+  } catch (const Error&) {
+    return found;  // what else is allowed contradicts a batch that is set
+  }
+  return found;
 }
 
 class Larger {
@@ -39,13 +79,6 @@ class Larger {
   }
 
  private:
-  static LargerBatch described(const Option& option) {
-    return {.global_batch = option.job.global_batch,
-            .micro_batch = option.job.micro_batch,
-            .accumulation = option.job.accumulation,
-            .tokens_per_second = option.tokens_per_second};
-  }
-
   /// With micro-batches of the plan's size, and twice as large ones while they are faster and fit.
   std::optional<Option> fastest(std::int64_t times) {
     if (request_.is_fixed("grad_accum")) return with_micro_batch(times, times * chosen_.micro_batch);
@@ -89,9 +122,14 @@ class Larger {
 
 }  // namespace
 
-std::optional<LargerBatch> larger_batch(const PlanRequest& request, const Candidate& chosen, Evaluator& evaluator) {
+std::optional<LargerBatch> larger_batch(const PlanRequest& request, const PlanRequest& asked,
+                                        const std::vector<std::string>& last_resorts, const Candidate& chosen,
+                                        Evaluator& evaluator) {
   if (!is_open(request)) return std::nullopt;
-  return Larger(request, chosen.job, evaluator).found(chosen.tokens_per_second);
+  const std::optional<LargerBatch> found = Larger(request, chosen.job, evaluator).found(chosen.tokens_per_second);
+  // PyTorch's runtimes have few other choices, and walks of a larger batch take long.
+  if (!found || chosen.job.runtime != Runtime::vramfit) return found;
+  return as_planned(*found, asked, last_resorts, evaluator);
 }
 
 }  // namespace vramfit

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "planner/search/search.h"
 
@@ -10,10 +12,12 @@ namespace vramfit {
 /// Below this share of the plan's tokens per second a gain isn't worth saying.
 inline constexpr double kLeastGain = 0.01;
 
-/// The chosen job with larger micro-batches, while they fit, and more of them: of global batches of 2, 4, 8 and 16
-/// times the plan's the smallest that gains nearly as much as the largest. All other choices stay, so that a search
-/// with that global batch finds a job at least as fast. None if the global batch is set or follows from what is, or
-/// where the gain is below kLeastGain. Each micro-batch takes a time and an attempt.
-std::optional<LargerBatch> larger_batch(const PlanRequest& request, const Candidate& chosen, Evaluator& evaluator);
+/// Of global batches of 2, 4, 8 and 16 times the plan's the smallest that gains nearly as much as the largest, tried
+/// with the plan's other choices, and what a plan with that global batch answers. Under PyTorch's runtimes its other
+/// choices stay as they are, so that a plan may be faster. None if the global batch is set or follows from what is, or
+/// where the gain is below kLeastGain. `asked`: with defaults still open. `last_resorts`: the plan's.
+std::optional<LargerBatch> larger_batch(const PlanRequest& request, const PlanRequest& asked,
+                                        const std::vector<std::string>& last_resorts, const Candidate& chosen,
+                                        Evaluator& evaluator);
 
 }  // namespace vramfit

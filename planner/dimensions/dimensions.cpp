@@ -2,11 +2,18 @@
 
 #include <algorithm>
 
+#include "base/units.h"
 #include "job/loss/default_loss.h"
 #include "model_specs/parameters.h"
 #include "program/stages/offload.h"
 
 namespace vramfit {
+
+namespace {
+
+constexpr std::int64_t kSmallHead = 12;
+
+}  // namespace
 
 std::span<const Dimension> dimensions() {
   static const std::vector<Dimension> kDimensions{
@@ -23,6 +30,11 @@ Loss SearchSpace::default_loss(const Job& job) const {
   Job usual = job;
   set_default_loss(usual, spec, cluster);
   return default_losses.emplace(job.micro_batch, usual.loss).first->second;
+}
+
+bool SearchSpace::has_small_head() const {
+  if (parameters == 0) parameters = parameter_count(spec);
+  return checked_mul(kSmallHead * spec.vocab_size, spec.hidden_size) < parameters;
 }
 
 Bytes SearchSpace::layer_bytes(const Job& job) const {

@@ -26,10 +26,13 @@ struct SearchSpace {
   bool clip = true;                                          // whether a step clips gradients
   bool is_sharding_set = false;                              // by a person, not by the search
   mutable std::map<std::int64_t, Loss> default_losses = {};  // by micro-batch: set_default_loss may take long
-  mutable std::int64_t layer_elements = 0;                   // 0: not counted yet
+  mutable std::int64_t layer_elements = 0, parameters = 0;   // 0: not counted yet
 
   /// As set_default_loss.
   Loss default_loss(const Job& job) const;
+  /// Whether the head has less than a twelfth of the parameters. A step is then at most a few thousandths longer with
+  /// the default's chunks of the loss than with fewer (docs/planner.md).
+  bool has_small_head() const;
   /// Of a layer's parameters when they are gathered, about.
   Bytes layer_bytes(const Job& job) const;
 };

@@ -19,21 +19,25 @@ bool gathers_behind_head(const Job& job) {
          !std::holds_alternative<WrapNothing>(job.wrap);
 }
 
-// The default, and more chunks; then the same with gradients made in forward, where that saves memory. Where the
-// default is chunked, full loss and fewer chunks are left out: they are hardly faster and need more memory. With more
-// than 64 chunks, logits are too small to matter.
+// The default, and other numbers of chunks; then the chunked ones with gradients made in forward, where that saves
+// memory. Full loss and fewer chunks than the default has are faster and need more memory; beside a small head, they
+// are left out. With more than 64 chunks, logits are too small to matter.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> jobs{job};
   Job& usual = jobs.front();
   usual.loss = space.default_loss(job);
   if (job.runtime != Runtime::vramfit) return jobs;  // chunks of PyTorch's loops are a wish
-  const std::int64_t fewest = loss_options(usual).chunks + 1;
-  for (const std::int64_t chunks : {2, 4, 8, 16, 32, 64}) {
-    if (chunks < fewest) continue;
-    if (chunks > job.micro_batch * job.sequence) break;
+  const std::int64_t by_default = loss_options(usual).chunks;
+  const bool may_be_fewer = !space.has_small_head();
+  const auto add = [&](const Loss& loss) {
     Job choice = job;
-    choice.loss = ChunkedLoss{chunks};
-    jobs.push_back(choice);
+    choice.loss = loss;
+    jobs.push_back(std::move(choice));
+  };
+  if (by_default > 0 && may_be_fewer) add(FullLoss{});
+  for (const std::int64_t chunks : {2, 4, 8, 16, 32, 64}) {
+    if (chunks > job.micro_batch * job.sequence) break;
+    if (chunks > by_default || (chunks < by_default && may_be_fewer)) add(ChunkedLoss{chunks});
   }
   if (!gathers_behind_head(job)) return jobs;
   for (std::size_t i = 0, made = jobs.size(); i < made; ++i) {

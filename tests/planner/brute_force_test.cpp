@@ -13,6 +13,8 @@
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "job/loss/default_loss.h"
+#include "job/loss/loss_options.h"
 #include "tests/planner/drawn_requests.h"
 
 namespace vramfit {
@@ -34,7 +36,14 @@ constexpr std::size_t kMostConfigurations = 400;  // larger spaces take too long
 struct Answers {
   std::string searched, found;
   std::int64_t configurations = 0, listed = 0;
+  bool has_fewer_chunks = false;  // than by default, or full loss in place of chunks
 };
+
+bool has_fewer_chunks(const PlanRequest& request, const Job& job) {
+  Job usual = job;
+  set_default_loss(usual, request.spec, request.cluster);
+  return loss_options(job).chunks < loss_options(usual).chunks && !request.is_fixed("loss");
+}
 
 std::optional<Answers> answers_to(const Drawn& drawn) {
   try {
@@ -49,6 +58,7 @@ std::optional<Answers> answers_to(const Drawn& drawn) {
       const Trial& trial = evaluator.trial_of(option.job);
       is_modelled = is_modelled || trial.is_modelled;
       if (!trial.fits) continue;
+      answers.has_fewer_chunks = has_fewer_chunks(request, option.job);
       answers.found = fmt::format("{:.17g}: {}", option.tokens_per_second, job_as_flags(option.job, unresolved_job()));
       break;
     }
@@ -121,29 +131,55 @@ std::optional<Speeds> speeds_of(const Drawn& drawn, const Better& better) {
 
 }  // namespace
 
+namespace {
+
+/// How many of the compared spaces have what.
+struct Compared {
+  int spaces = 0, planned = 0, updates_in_backward = 0, fewer_chunks = 0;
+};
+
+/// Compares one space; false if it isn't alike, which is checked of the fewest settings.
+bool compare(const Drawn& drawn, Compared& compared) {
+  const std::optional<Answers> answers = answers_to(drawn);
+  if (!answers) return true;
+  ++compared.spaces;
+  compared.planned += answers->found == "none" ? 0 : 1;
+  compared.updates_in_backward += answers->found.find("--optimizer-in-backward on") != std::string::npos ? 1 : 0;
+  compared.fewer_chunks += answers->has_fewer_chunks ? 1 : 0;
+  if (answers->searched == answers->found && answers->configurations == answers->listed) return true;
+  const Drawn least = shrunk(drawn, agrees);
+  const Answers wrong = *answers_to(least);
+  CAPTURE(text_of(least));
+  CHECK(wrong.searched == wrong.found);
+  CHECK(wrong.configurations == wrong.listed);
+  return false;
+}
+
+}  // namespace
+
 TEST_CASE("the plan is the fastest job that fits of all that there are, in spaces drawn at random") {
   // The 70th of the second: a late end of a reduction takes less than an early one.
   std::mt19937_64 random(13), others(14);
-  int compared = 0, planned = 0, updates_in_backward = 0;
-  while (compared < 400) {
-    const Drawn drawn = draw(compared < 300 ? random : others);
-    const std::optional<Answers> answers = answers_to(drawn);
-    if (!answers) continue;
-    ++compared;
-    planned += answers->found == "none" ? 0 : 1;
-    updates_in_backward += answers->found.find("--optimizer-in-backward on") != std::string::npos ? 1 : 0;
-    if (answers->searched == answers->found && answers->configurations == answers->listed) continue;
-    const Drawn least = shrunk(drawn, agrees);
-    const Answers wrong = *answers_to(least);
-    CAPTURE(text_of(least));
-    CHECK(wrong.searched == wrong.found);
-    CHECK(wrong.configurations == wrong.listed);
-    break;
+  Compared compared;
+  while (compared.spaces < 400 && compare(draw(compared.spaces < 300 ? random : others), compared)) continue;
+  MESSAGE(compared.planned, " of ", compared.spaces, " have a plan");
+  CHECK(compared.planned > 100);
+  CHECK(compared.updates_in_backward > 0);
+  CHECK(compared.planned < compared.spaces);
+}
+
+TEST_CASE("likewise where the loss has chunks by default") {
+  std::mt19937_64 random(15);
+  Compared compared;
+  bool is_alike = true;
+  while (is_alike && compared.spaces < 60) {
+    Drawn drawn = draw(random);
+    drawn.sequence = 2048;
+    is_alike = compare(drawn, compared);
   }
-  MESSAGE(planned, " of ", compared, " have a plan");
-  CHECK(planned > 100);
-  CHECK(updates_in_backward > 0);
-  CHECK(planned < compared);
+  MESSAGE(compared.fewer_chunks, " of ", compared.planned, " plans have fewer chunks than by default");
+  CHECK(compared.planned > 20);
+  CHECK(compared.fewer_chunks > 3);
 }
 
 TEST_CASE("more memory, bandwidth or FLOPs never make the plan slower, in spaces drawn at random") {

@@ -24,6 +24,7 @@ struct Drawn {
   std::int64_t rows = 8;       // of the global batch
   std::int64_t capacity = 50;  // percent of the space that fits, about; below 15 nearly nothing does
   bool clip = true;            // whether gradients are clipped
+  std::int64_t sequence = 64;  // tokens
   std::vector<Setting> set;
 };
 
@@ -75,6 +76,7 @@ inline Drawn draw(std::mt19937_64& random) {
 inline PlanRequest unresolved_request_of(const Drawn& drawn) {
   PlanRequest request = request_for(drawn.model, clusters()[static_cast<std::size_t>(drawn.cluster)]);
   request.job.global_batch = drawn.rows;
+  request.job.sequence = drawn.sequence;
   request.clip = drawn.clip;
   for (const auto& [name, value] : drawn.set) fix(request, name, value);
   return request;
@@ -87,9 +89,9 @@ inline PlanRequest request_of(const Drawn& drawn) {
 }
 
 inline std::string text_of(const Drawn& drawn) {
-  std::string text =
-      fmt::format("{} on {}, {} rows, {} %{}", drawn.model, clusters()[static_cast<std::size_t>(drawn.cluster)].text,
-                  drawn.rows, drawn.capacity, drawn.clip ? "" : ", no clipping");
+  std::string text = fmt::format("{} on {}, {} rows of {}, {} %{}", drawn.model,
+                                 clusters()[static_cast<std::size_t>(drawn.cluster)].text, drawn.rows, drawn.sequence,
+                                 drawn.capacity, drawn.clip ? "" : ", no clipping");
   for (const auto& [name, value] : drawn.set) text += fmt::format(" {}={}", name, value);
   return text;
 }

@@ -69,8 +69,9 @@ TEST_CASE("on one node, hybrid sharding that was asked for may shard over all of
   CHECK(shards() == std::set<std::int64_t>{2, 3, 6});
 }
 
-TEST_CASE("where full loss needs more memory than chunks by default, it is searched only if it was set") {
+TEST_CASE("where the loss has chunks by default, full loss and fewer chunks are searched unless the head is small") {
   const ModelSpec spec = catalog_spec(*find_in_catalog("Qwen/Qwen3-0.6B"));
+  const ModelSpec large = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
   PlanRequest request{
       .spec = spec, .job = unresolved_job(), .fixed = {}, .cluster = parse_cluster("2xH100-80GB"), .allowed = {}};
   fix(request, "sharding", "full-shard");
@@ -94,8 +95,10 @@ TEST_CASE("where full loss needs more memory than chunks by default, it is searc
   };
   fix(request, "seq_len", "1024");
   CHECK(losses_of(1024) == losses_with(true, {2, 4, 8, 16, 32, 64}));
-  CHECK(losses_of(4096) == losses_with(false, {4, 8, 16, 32, 64}));
+  CHECK(losses_of(4096) == losses_with(true, {2, 4, 8, 16, 32, 64}));
   fix(request, "seq_len", "16384");
+  CHECK(losses_of(16384) == losses_with(true, {2, 4, 8, 16, 32, 64}));
+  request.spec = large;
   CHECK(losses_of(16384) == losses_with(false, {16, 32, 64}));
   fix(request, "loss", "full");
   CHECK(losses_of(16384) == std::set<std::string>{"full"});
