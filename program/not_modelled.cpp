@@ -29,8 +29,8 @@ void require_rules(const Job& job, const Cluster& cluster) {
 void require_time_rules(const Job& asked, const Cluster& cluster) {
   const Job job = eager::eager_form(asked);
   const bool is_accelerates_fsdp = is_fsdp(job.runtime) && uses_accelerate(job);
-  const bool may_offload = job.runtime == Runtime::vramfit || job.runtime == Runtime::deepspeed || is_accelerates_fsdp ||
-                           job.modeling == Modeling::torchtune;
+  const bool may_offload = job.runtime == Runtime::vramfit || job.runtime == Runtime::deepspeed ||
+                           is_accelerates_fsdp || job.modeling == Modeling::torchtune;
   if (!may_offload && !job.offload.empty()) refuse_field(job, "offload");
   if (sharding_named(job.sharding).of_deepspeed && job.runtime != Runtime::deepspeed) {
     const Stack& other = with_deepspeed(stack_of(asked));

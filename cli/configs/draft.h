@@ -79,6 +79,7 @@ inline constexpr std::string_view kOwnOptimizer = "DeepSpeed's optimizer";  // o
 inline constexpr std::string_view kPageableStates = "DeepSpeed's states in pageable memory";          // on
 inline constexpr std::string_view kPageableParameters = "DeepSpeed's parameters in pageable memory";  // on
 inline constexpr std::string_view kMomentum = "SGD's momentum";                                       // on
+inline constexpr std::string_view kWeightDecay = "weight decay";                                      // on
 inline constexpr std::string_view kMixed = "mixed precision";              // of the launcher: no, bf16, fp16, fp8
 inline constexpr std::string_view kMixedHere = "the mixed precision";      // of the program, which comes first
 inline constexpr std::string_view kWeights = "the dtype of the weights";   // fp32, bf16, fp16

@@ -30,8 +30,14 @@ void finish_optimizer(Draft& draft) {
   if (draft.is(fact::kOwnOptimizer, "on")) {
     draft.forget("optimizer");
     draft.assume("optimizer", "adamw:deepspeed", "the one of DeepSpeed's configuration");
-  } else if (draft.is("optimizer", "sgd:fused") && !draft.is(fact::kMomentum, "on")) {
+    return;
+  }
+  if (!draft.is("optimizer", "sgd:fused")) return;
+  if (!draft.is(fact::kMomentum, "on")) {
     draft.not_modelled("SGD without momentum (with optim_args: momentum=0.9 it is)");
+  }
+  if (draft.is(fact::kWeightDecay, "on")) {  // torch/optim/sgd.py: _multi_tensor_sgd adds it to copies of the gradients
+    draft.not_modelled("SGD with weight decay, which takes copies of all gradients (weight_decay: 0 is)");
   }
 }
 

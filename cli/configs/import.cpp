@@ -296,7 +296,7 @@ std::string command_of(const ImportedJob& job) {
                                  gpus.empty() ? "CLUSTER" : gpus, job.stack);
   for (const auto& [field, value] : job.fields)
     text += fmt::format(" {} {}", flag_of(job_field_named(field)), shell_quoted(value));
-  if (job.is_ddp_on_several) text += " --sharding no-shard";  // on one GPU, nothing is sharded anyway
+  if (job.is_ddp_on_several) text += " --sharding no-shard";   // on one GPU, nothing is sharded anyway
   if (!job.open_length.empty()) text += " --seq-len LONGEST";  // a default length would be another job's
   return text + (job.clips ? "" : " --no-clip");
 }

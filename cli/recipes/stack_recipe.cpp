@@ -70,6 +70,7 @@ class Mapping {
     for (const std::string& field : fixed_) require_choice(field);
     if (is_own_loop() || is_torchtune()) require_dtypes();
     if (is_torchtune()) require_torchtune();
+    if (job_.runtime == Runtime::deepspeed && !job_.offload.empty()) require_offload_of_deepspeed();
     if (is_fixed("precision") || is_fixed("storage_dtype") || has_no_bf16()) set("precision", precision());
     if (is_fixed("checkpointing")) set("gradient-checkpointing", checkpointing());
     if (is_fixed("optimizer")) set("optimizer", optimizer());
@@ -125,6 +126,15 @@ class Mapping {
     if (job_.precision.storage != usual.storage) refuse(recipe_.name, job_, "storage_dtype");
     if (job_.precision.state != usual.state) refuse(recipe_.name, job_, "state_dtype");
   }
+  /// ZeRO-3 alone parts parameters, and with offload DeepSpeed's own AdamW updates.
+  void require_offload_of_deepspeed() const {
+    const bool has_parameters =
+        std::ranges::any_of(job_.offload, [](const std::string& offloaded) { return offloaded.starts_with("params"); });
+    if (has_parameters && job_.sharding != "full-shard") refuse(recipe_.name, job_, "offload");
+    const bool is_paged = job_.optimizer_implementation == OptimizerImplementation::paged;
+    if (job_.optimizer != "adamw" || is_paged)
+      refuse(recipe_.name, job_, "optimizer", " with --offload (adamw:fused is)");
+  }
   bool is_fixed(std::string_view field) const { return std::ranges::find(fixed_, field) != fixed_.end(); }
   void set(const std::string& flag, std::string value) { values_[flag] = std::move(value); }
   const RecipeChoice* choice(std::string_view flag) const {
@@ -141,6 +151,7 @@ class Mapping {
 
   /// The recipes' bf16-pure is weights in bf16, under autocast where their library has bf16=True.
   std::string precision() const {
+    if (job_.precision.storage == Dtype::f16) refuse(recipe_.name, job_, "storage_dtype");
     const bool is_wide = job_.precision.storage == Dtype::f32;
     const std::string name = job_.precision.name == "bf16-mixed" && !is_wide ? "bf16-pure" : job_.precision.name;
     const bool is_autocast = std::ranges::find(kAutocast, recipe_.name) != kAutocast.end();

@@ -49,6 +49,7 @@ def main():
         gradient_checkpointing=GRADIENT_CHECKPOINTING == "on",
         bf16=PRECISION != "fp32",
         optim=OPTIMIZER,
+        optim_args="momentum=0.9" if OPTIMIZER == "sgd" else None,
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],

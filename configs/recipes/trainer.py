@@ -44,6 +44,7 @@ def main():
         bf16=PRECISION.startswith("bf16"),
         fp16=PRECISION == "fp16-mixed",
         optim=OPTIMIZER,
+        optim_args="momentum=0.9" if OPTIMIZER == "sgd" else None,
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],

@@ -58,6 +58,7 @@ def main():
         bf16=PRECISION == "bf16-mixed",
         fp16=PRECISION == "fp16-mixed",
         optim="adamw_torch_fused" if OPTIMIZER == "deepspeed" else OPTIMIZER,
+        optim_args="momentum=0.9" if OPTIMIZER == "sgd" else None,
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],

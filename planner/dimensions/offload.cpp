@@ -19,7 +19,7 @@ bool has_rules_for(const Job& job) {
 
 // What leaves the card costs copies and an update on the CPU, so each kind is slower than those before it, and takes
 // more host memory. Activations may leave with each of them. Without a stated amount of that (--host-memory), nobody
-// has said that there is any to use. FSDP2 under the Trainer has its cpu_offload, as FSDP1 has where it has rules for
+// has said that there is any to use. accelerate's FSDP2 has its cpu_offload, as FSDP1 has where it has rules for
 // it; DeepSpeed its offload_optimizer and with ZeRO-3 offload_param, and other PyTorch runtimes nothing.
 std::vector<Job> choices(const Job& job, const SearchSpace& space) {
   std::vector<Job> list{job};
@@ -30,7 +30,7 @@ std::vector<Job> choices(const Job& job, const SearchSpace& space) {
     offloaded.offload = std::move(kinds);
     if (has_rules_for(offloaded)) list.push_back(std::move(offloaded));
   };
-  if (job.runtime == Runtime::pytorch_fsdp2 && has_trainer(job)) add({"params"});
+  if (job.runtime == Runtime::pytorch_fsdp2 && uses_accelerate(job)) add({"params"});
   const bool is_plain = job.method == Method::full && job.precision.name == "bf16-mixed";
   if (job.runtime == Runtime::pytorch_fsdp1 && is_plain) add({"params"});
   if (job.runtime == Runtime::deepspeed) {

@@ -34,7 +34,7 @@ class ActivationOffload::Small final : public Absent {
   Tensor tensor_;
 };
 
-/// pack_tensor. Numbers count what stays, too, and what left five numbers ago is let go of.
+/// pack_tensor. What stays on the card gets a number, too. A tensor that left kStash numbers ago is released.
 Saved ActivationOffload::pack(const Tensor& tensor) {
   const int number = ++last_;
   if (tensor.elements * dtype_bytes(tensor.dtype) < kLeast) {
@@ -55,8 +55,8 @@ Saved ActivationOffload::pack(const Tensor& tensor) {
           .absent = std::make_shared<Away>(*this, number, std::move(on_host), tensor.wants_gradient)};
 }
 
-/// unpack_tensor_with_streams: what hasn't been let go of is still there. What a node asked for is let go of when the
-/// next node that asks for something has run.
+/// unpack_tensor_with_streams: what hasn't been released is used where it is. What a node asked for is released when
+/// the next node that asks for something has run.
 Tensor ActivationOffload::bring(int number, const Tensor& on_host) {
   Heap& heap = backend_.heap();
   std::vector<int> before;
@@ -94,7 +94,7 @@ void ActivationOffload::finish_backward() {
   backend_.heap().wait_for_stream(Stream::host, Stream::to_host);  // before the pool of pinned memory has places again
 }
 
-/// What a checkpoint that has computed again keeps as well is the checkpoint's (record_stream).
+/// A tensor that a recomputing checkpoint keeps, too, is left to the checkpoint (record_stream).
 void ActivationOffload::leave_to_others(int number) {
   const auto known = brought_.find(number);
   if (known == brought_.end() || !backend_.heap().is_shared(known->second)) return;

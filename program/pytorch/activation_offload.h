@@ -28,14 +28,14 @@ class ActivationOffload final : public SavedTensorHook {
   void leave_to_others(int number);
 
   static constexpr Bytes kLeast{1024};
-  static constexpr int kStash = 5;
+  static constexpr int kStash = 5;  // max_fwd_stash_size, in tensors that were packed
 
   Backend& backend_;
   int last_ = 0;
   std::map<int, Tensor> leaving_;  // by number: those that their copies may still read
   std::map<int, Tensor> brought_;  // those that are held until another node has used what it asked for
   const Node* node_ = nullptr;     // the last one that asked
-  bool is_left_ = false;           // others hold what was brought back, whose storage the stream's pool will have
+  bool is_left_ = false;           // one of them was left to others, who return it to the pool of the copies' stream
 };
 
 }  // namespace vramfit::eager

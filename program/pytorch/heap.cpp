@@ -118,6 +118,7 @@ void Heap::run(const std::string& name, const Accesses& accesses, const Work& wo
 }
 
 bool Heap::is_pageable(const Tensor& tensor) const {
+  if (!tensor.storage) return false;  // of no elements
   const auto buffer = static_cast<std::size_t>(tensor.storage.buffer());
   return recording_.writer.code().buffers[buffer].space == program::Space::host;
 }

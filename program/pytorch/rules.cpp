@@ -299,15 +299,15 @@ void require_score_dtype(const Job& job) {
 
 void require_trl_adapters(const Job& job, Job& modelled) {
   const std::string modeling = job_field_named("modeling").get(job);
-  const bool has_narrow_adapters = job.method == Method::qlora && job.runtime != Runtime::pytorch_fsdp1;
-  if (has_narrow_adapters && job.precision.name == "fp16-mixed") {
+  const bool keeps_bf16_adapters = job.method == Method::qlora && job.runtime != Runtime::pytorch_fsdp1;
+  if (keeps_bf16_adapters && job.precision.name == "fp16-mixed") {
     throw LibraryFails(
         fmt::format("--modeling {} with --method qlora and --precision fp16-mixed (its adapters over 4 bits are bf16, "
                     "and PyTorch's GradScaler has no kernel for gradients in bf16: bf16-mixed, or --modeling "
                     "transformers)",
                     modeling));
   }
-  if (has_narrow_adapters && (job.precision.storage != Dtype::bf16 || job.precision.state != Dtype::bf16)) {
+  if (keeps_bf16_adapters && (job.precision.storage != Dtype::bf16 || job.precision.state != Dtype::bf16)) {
     throw NotModelled(
         fmt::format("--modeling {} with --method qlora, --storage-dtype {} and --state-dtype {} (its adapters over 4 "
                     "bits are bf16, and so are their states: --storage-dtype bf16 --state-dtype bf16)",
@@ -319,7 +319,7 @@ void require_trl_adapters(const Job& job, Job& modelled) {
                     "bf16: --method lora, or --modeling transformers)",
                     modeling));
   }
-  if (has_narrow_adapters) modelled.precision.storage = modelled.precision.state = Dtype::bf16;
+  if (keeps_bf16_adapters) modelled.precision.storage = modelled.precision.state = Dtype::bf16;
   if (job.method == Method::lora && job.precision.name == "bf16-pure") {
     throw NotModelled(fmt::format(
         "--modeling {} with --method lora and --precision bf16-pure (its adapters are fp32: bf16-mixed is)", modeling));

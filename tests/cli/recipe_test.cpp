@@ -149,6 +149,27 @@ TEST_CASE("the recipe of DeepSpeed has its sizes and whether it overlaps") {
                        doctest::Contains("--stack deepspeed has it"), NotModelled);
 }
 
+TEST_CASE("what DeepSpeed's recipe would end with is refused before it runs") {
+  const std::vector<std::string> fixed{"sharding", "offload", "optimizer"};
+  const auto asked = [&](const char* sharding, const char* offload, const char* optimizer) {
+    Job job = on_stack(unresolved_job(), stack_named("deepspeed").several_gpus);
+    job.sequence = job.micro_batch = job.accumulation = 1;
+    for (const auto& [field, value] :
+         {std::pair{"sharding", sharding}, {"offload", offload}, {"optimizer", optimizer}}) {
+      job_field_named(field).set(job, value);
+    }
+    return recipe_of(stack_named("deepspeed"), job, fixed);
+  };
+  CHECK_NOTHROW(asked("full-shard", "params", "adamw"));
+  CHECK_NOTHROW(asked("shard-grad-op", "none", "sgd"));
+  for (const char* const offload : {"params", "params:pageable"}) {
+    CHECK_THROWS_WITH_AS(asked("shard-grad-op", offload, "adamw"), doctest::Contains("--offload params"), NotModelled);
+  }
+  for (const char* const optimizer : {"sgd", "adamw:paged"}) {
+    CHECK_THROWS_WITH_AS(asked("full-shard", "optimizer", optimizer), doctest::Contains("--optimizer "), NotModelled);
+  }
+}
+
 TEST_CASE("a stack's recipe has the weights' format that its method has, and no other") {
   for (const auto& [method, of_recipe] :
        {std::pair{Method::full, "none"}, std::pair{Method::lora, "none"}, std::pair{Method::qlora, "nf4-double"}}) {

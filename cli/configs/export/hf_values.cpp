@@ -33,7 +33,9 @@ std::string_view theirs(const Table& table, const std::string& ours) {
 
 }  // namespace
 
+/// SGD is torch's, whose momentum transformers leaves at 0 unless told otherwise.
 std::string hf_optimizer(const ExportWriter& writer) {
+  if (writer.is("optimizer", "sgd:fused")) return "sgd\noptim_args: momentum=0.9";
   const std::string_view name = theirs(kOptimizers, writer.value("optimizer"));
   if (name.empty()) writer.refuse("optimizer", "transformers has no optimizer with these states and updates");
   return std::string(name);

@@ -8,7 +8,8 @@
 
 namespace vramfit {
 
-/// "adamw_torch_fused"; refuses optimizers that it lacks.
+/// The value of `optim`, "adamw_torch_fused", with a line of `optim_args` behind it where it needs one; refuses
+/// optimizers that transformers lacks.
 std::string hf_optimizer(const ExportWriter& writer);
 
 /// "flash_attention_2"; what it lacks is marked.

@@ -153,6 +153,7 @@ constexpr std::array kKeys{
     KeyRow{"torch_dtype", read_weights_dtype},
     KeyRow{"optimizer", read_hf_optimizer},
     KeyRow{"optim_args", read_optimizer_arguments},
+    KeyRow{"weight_decay", read_weight_decay},
     KeyRow{"adapter", read_adapter},
     KeyRow{"load_in_4bit", read_load_in_4bit},
     KeyRow{"load_in_8bit", read_load_in_8bit},
@@ -224,7 +225,7 @@ constexpr std::array kOthers{
 };
 constexpr std::array kIgnored{
     IgnoredKeys{"no memory depends on it",
-                "output_dir learning_rate lr_scheduler lr_* num_epochs max_steps warmup_* weight_decay adam_* seed "
+                "output_dir learning_rate lr_scheduler lr_* num_epochs max_steps warmup_* adam_* seed "
                 "cosine_* train_on_inputs strict tf32 loss_watchdog_* early_stopping_patience "
                 "optim_target_modules embedding_lr* group_by_length curriculum_sampling eta_min "
                 "jagged_restart_* lora_model_dir torch_compile_* flex_attn_compile_kwargs"},

@@ -1,6 +1,9 @@
 // transformers 5.23, training_args.py, class TrainingArguments; names that 4.57 had, too.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -100,6 +103,7 @@ constexpr std::array kKeys{
     KeyRow{"fp16", read_fp16},
     KeyRow{"optim", read_hf_optimizer},
     KeyRow{"optim_args", read_optimizer_arguments},
+    KeyRow{"weight_decay", read_weight_decay},
     KeyRow{"fsdp", read_fsdp_switch},
     KeyRow{"fsdp_config", read_fsdp_config},
     KeyRow{"fsdp_min_num_params", read_fsdp_minimum},
@@ -130,7 +134,7 @@ constexpr std::array kOthers{
 constexpr std::array kIgnored{
     IgnoredKeys{"no memory depends on it",
                 "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_type "
-                "lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 "
+                "lr_scheduler_kwargs warmup_steps warmup_ratio adam_beta1 adam_beta2 "
                 "adam_epsilon average_tokens_across_devices seed data_seed fp16_opt_level "
                 "liger_kernel_config"},
     IgnoredKeys{"what is logged, and where",
@@ -153,6 +157,19 @@ constexpr std::array kIgnored{
 };
 constexpr KeyTable kTable{"TrainingArguments", kKeys, kOthers, kIgnored};
 
+/// Of "momentum=0.9, nesterov=True", or of a map.
+bool has_momentum(const Setting& setting) {
+  if (setting.node->is_map()) {
+    const ConfigNode* momentum = find_in(*setting.node, "momentum");
+    return momentum != nullptr && Setting{setting.file, setting.key + ".momentum", momentum}.real() != 0;
+  }
+  constexpr std::string_view kKey = "momentum=";
+  std::string said = setting.text();
+  std::erase(said, ' ');
+  const std::size_t begin = said.find(kKey);
+  return begin != std::string::npos && std::strtod(said.c_str() + begin + kKey.size(), nullptr) != 0;
+}
+
 }  // namespace
 
 void read_optimizer_arguments(const Setting& setting, Draft& draft) {
@@ -165,11 +182,16 @@ void read_optimizer_arguments(const Setting& setting, Draft& draft) {
   const bool is_of_torchao = said.find("block_size") != std::string::npos || said.find("_round") != std::string::npos;
   if (is_of_torchao) {
     draft.not_modelled(setting, "other blocks of averages, or stochastic rounding");
-  } else if (said.find("momentum") != std::string::npos) {
+  } else if (has_momentum(setting)) {
     draft.set(fact::kMomentum, "on", setting, "what SGD has a buffer for");
   } else {
     draft.ignore(setting, "no memory depends on it");
   }
+}
+
+void read_weight_decay(const Setting& setting, Draft& draft) {
+  if (!setting.is_off() && setting.real() != 0) draft.derive(fact::kWeightDecay, "on");
+  draft.ignore(setting, "no memory depends on it, except with SGD");
 }
 
 const KeyTable& training_arguments() { return kTable; }

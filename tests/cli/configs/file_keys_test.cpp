@@ -41,6 +41,29 @@ TEST_CASE("what DeepSpeed offloads a part of is not modelled, and each key of th
   CHECK(says(offloads(R"(, "unheard_of": 1)").ignored, block + "unheard_of", "knows of no such key"));
 }
 
+TEST_CASE("SGD without momentum, or with weight decay, is not modelled, wherever its keys stand") {
+  const auto unmodelled = [](const std::string& name, const std::string& text) {
+    std::string all;
+    for (const Finding& finding : imported(name, text).unmodelled) all += finding.says + "\n";
+    return all;
+  };
+  const auto of_trainer = [&](const std::string& more) { return unmodelled("train.yaml", kTrainer + more); };
+  const std::string with_momentum = "optim: sgd\noptim_args: nesterov=True, momentum=0.9\n";
+  CHECK(of_trainer(with_momentum).empty());
+  CHECK(of_trainer(with_momentum + "weight_decay: 0.0\n").empty());
+  CHECK(of_trainer(with_momentum + "weight_decay:\n").empty());
+  CHECK(of_trainer(with_momentum + "weight_decay: 0.1\n").find("SGD with weight decay") != std::string::npos);
+  CHECK(of_trainer("weight_decay: 0.1\n" + with_momentum).find("SGD with weight decay") != std::string::npos);
+  CHECK(of_trainer("weight_decay: 0.1\noptim: adamw_torch\n").empty());
+  for (const char* const arguments : {"", "optim_args: momentum=0.0\n", "optim_args: dampening=0.1\n"}) {
+    CAPTURE(arguments);
+    CHECK(of_trainer(std::string("optim: sgd\n") + arguments).find("SGD without momentum") != std::string::npos);
+  }
+  const std::string of_axolotl = kAxolotl + "optimizer: sgd\noptim_args: {momentum: 0.9}\n";
+  CHECK(unmodelled("axolotl.yaml", of_axolotl).find("SGD") == std::string::npos);
+  CHECK(unmodelled("axolotl.yaml", of_axolotl + "weight_decay: 0.1\n").find("SGD with") != std::string::npos);
+}
+
 TEST_CASE("a value that no reader looked at is listed, however deep it lies") {
   const ImportedJob job = imported("sft.yaml", kSft +
                                                    "parallelism_config:\n  dp_shard_size: 2\n  more: {inner: 3}\n"

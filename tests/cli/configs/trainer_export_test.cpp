@@ -94,4 +94,60 @@ TEST_CASE("a loop's DDP, which doesn't look for unused parameters, is told to TR
   CHECK_THROWS_WITH_AS(read(), doctest::Contains("--lora-targets lm_head"), InputError);
 }
 
+TEST_CASE("of a plan with ZeRO-1 or ZeRO-2, buckets are written in numbers, and ZeRO-1 for DeepSpeed alone") {
+  PlanFile plan;
+  plan.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
+  plan.cluster = parse_cluster("2xH100-80GB");
+  const auto exported = [&](const std::string& sharding, const std::string& bucket, const std::string& tool) {
+    Job job = on_stack(unresolved_job(), defaults_of(stack_named("deepspeed"), plan.cluster));
+    for (const auto& [field, value] : {std::pair{"sharding", sharding}, {"bucket_bytes", bucket}}) {
+      set_job_field(job, job_field_named(field), value, field);
+    }
+    std::vector<std::string> notes;
+    plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+    return export_plan(plan, export_tool_named(tool));
+  };
+  for (const auto& [sharding, stage] : {std::pair{"shard-optimizer", 1}, {"shard-grad-op", 2}}) {
+    const std::string text = exported(sharding, "40000000", "deepspeed").files.front().text;
+    CHECK(text.find("\"stage\": " + std::to_string(stage)) != std::string::npos);
+    CHECK(text.find("\"reduce_bucket_size\": 20000000") != std::string::npos);
+    CHECK(exported(sharding, "1000000000", "deepspeed").files.front().text.find("bucket") == std::string::npos);
+    CHECK_THROWS_WITH_AS(exported(sharding, "101", "deepspeed"), doctest::Contains("--bucket-bytes 101"), InputError);
+    const Export of_trl = exported(sharding, "40000000", "trl");
+    REQUIRE(of_trl.files.size() == 3);
+    CHECK(of_trl.files[0].name == "ds_config.json");
+    CHECK(of_trl.files[0].text.find("\"stage\": " + std::to_string(stage)) != std::string::npos);
+    CHECK(of_trl.files[1].text.find("deepspeed_config_file: ds_config.json") != std::string::npos);
+    CHECK(of_trl.files[1].text.find("fsdp") == std::string::npos);
+    CHECK(of_trl.files[2].text.find("max_length: ") != std::string::npos);
+  }
+  for (const std::string& tool : export_tool_names()) {
+    if (tool == "deepspeed" || tool == "trl") continue;
+    CAPTURE(tool);
+    CHECK_THROWS_WITH_AS(exported("shard-optimizer", "1000000000", tool),
+                         doctest::Contains("--sharding shard-optimizer: only DeepSpeed"), InputError);
+  }
+}
+
+TEST_CASE("a plan with SGD under DeepSpeed names its momentum, which transformers has none of by default") {
+  PlanFile plan;
+  plan.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
+  plan.cluster = parse_cluster("2xH100-80GB");
+  Job job = on_stack(unresolved_job(), defaults_of(stack_named("deepspeed"), plan.cluster));
+  set_job_field(job, job_field_named("optimizer"), "sgd", "optimizer");
+  std::vector<std::string> notes;
+  plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+  const testing::TemporaryDirectory place;
+  for (const char* const tool : {"deepspeed", "trl"}) {
+    CAPTURE(tool);
+    std::vector<std::string> files;
+    for (const ExportedFile& file : export_plan(plan, export_tool_named(tool)).files) {
+      files.push_back(place.write(file.name, file.text));
+    }
+    const ImportedJob imported = import_configs(files);
+    CHECK(testing::value_of(imported, "optimizer") == job_field_named("optimizer").get(plan.job));
+    CHECK(imported.unmodelled.empty());
+  }
+}
+
 }  // namespace vramfit
