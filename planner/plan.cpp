@@ -164,7 +164,9 @@ class Search {
       others.push_back({differing_fields(option.job, chosen.job), option, from});
     };
     for (const Option& option : faster_) add(option, From::tried);
-    for (const Option& option : misfits_) add(option, From::misfits);
+    for (const Option& option : misfits_) {
+      if (!is_rejected(request_, option.job)) add(option, From::misfits);
+    }
     for (const Option& option : queue_->passed_over()) {
       if (!is_rejected(request_, option.job)) add(option, From::passed_over);
     }

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/shell_quoted.h"
 #include "base/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/export/export.h"
@@ -50,11 +51,12 @@ std::string figures_note(const PlanFile& plan, const ExportTool& tool, const Exp
   }
   std::string jobs;
   for (const ExportedFile& file : exported.files) {
-    jobs += fmt::format(" --job {}", folder.empty() ? file.name : (std::filesystem::path(folder) / file.name).string());
+    const std::string path = folder.empty() ? file.name : (std::filesystem::path(folder) / file.name).string();
+    jobs += fmt::format(" --job {}", shell_quoted(printable(path, 4096)));
   }
   return fmt::format(
       "\nNote: the plan's figures are for {}; ask for the tool's: vramfit estimate {}{}{} --gpus {} --rehearse auto\n",
-      stack_of(plan.job).what, plan.spec.name, jobs, exported.job_flags, plan.cluster.text);
+      stack_of(plan.job).what, shell_quoted(printable(plan.spec.name)), jobs, exported.job_flags, plan.cluster.text);
 }
 
 void write_files(const Export& exported, const std::string& folder) {

@@ -292,8 +292,9 @@ std::string cluster_text(const GpuCount& gpus, const std::string& card) {
 
 std::string command_of(const ImportedJob& job) {
   const std::string gpus = cluster_text(job.gpus, "CARD");
-  std::string text = fmt::format("vramfit estimate {} --gpus {} --stack {}", job.model.empty() ? "MODEL" : job.model,
-                                 gpus.empty() ? "CLUSTER" : gpus, job.stack);
+  std::string text =
+      fmt::format("vramfit estimate {} --gpus {} --stack {}", job.model.empty() ? "MODEL" : shell_quoted(job.model),
+                  gpus.empty() ? "CLUSTER" : gpus, job.stack);
   for (const auto& [field, value] : job.fields)
     text += fmt::format(" {} {}", flag_of(job_field_named(field)), shell_quoted(value));
   if (job.is_ddp_on_several) text += " --sharding no-shard";   // on one GPU, nothing is sharded anyway

@@ -12,6 +12,7 @@
 #include "cli/configs/import.h"
 #include "cli/format/import_text.h"
 #include "job/fields/job_fields.h"
+#include "job/stacks/pinned_offload.h"
 #include "job/stacks/stacks.h"
 
 namespace vramfit {
@@ -81,16 +82,32 @@ bool is_foreign(std::string_view field, std::string_view value, const Job& there
   return field == "find_unused_parameters" && (there.runtime == Runtime::vramfit || value == "off");
 }
 
+/// `--offload optimizer` of "optimizer:pageable".
+std::string without_pageable(const std::string& offload) {
+  Job job;
+  set_job_field(job, job_field_named("offload"), offload, "--job");
+  job.offload = pinned_offload(job.offload);
+  return job_field_named("offload").get(job);
+}
+
 /// Of a DeepSpeed file with --stack vramfit, its buckets.
 void leave_out_foreign_choices(JobFlags& flags) {
   if (flags.stack.empty()) return;
   const Stack& stack = stack_named(flags.stack);
   const Job there = on_stack(unresolved_job(), stack.one_gpu.empty() ? stack.several_gpus : stack.one_gpu);
   std::string left_out;
+  const auto leave_out = [&](std::string_view field, std::string_view value) {
+    left_out += fmt::format("{}{} {}", left_out.empty() ? "" : ", ", flag_of(job_field_named(field)), value);
+  };
+  for (auto& [field, value] : flags.imported) {
+    if (field != "offload" || there.runtime == Runtime::deepspeed) continue;
+    const std::string pinned = without_pageable(value);
+    if (pinned != value) leave_out(field, value);
+    value = pinned;
+  }
   std::erase_if(flags.imported, [&](const auto& choice) {
     if (!is_foreign(choice.first, choice.second, there)) return false;
-    left_out +=
-        fmt::format("{}{} {}", left_out.empty() ? "" : ", ", flag_of(job_field_named(choice.first)), choice.second);
+    leave_out(choice.first, choice.second);
     return true;
   });
   if (left_out.empty()) return;

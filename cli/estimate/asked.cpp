@@ -12,6 +12,7 @@
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
 #include "job/stacks/parts.h"
+#include "job/stacks/pinned_offload.h"
 #include "program/not_modelled.h"
 
 namespace vramfit {
@@ -50,6 +51,7 @@ void leave_out_choices_of_libraries(Job& job) {
   job.overlap_comm = none.overlap_comm;
   job.zero3_sizes = none.zero3_sizes;
   job.rotary_positions = none.rotary_positions;
+  job.offload = pinned_offload(job.offload);
   if (job.optimizer_implementation == OptimizerImplementation::deepspeed) {
     job.optimizer_implementation = none.optimizer_implementation;
   }

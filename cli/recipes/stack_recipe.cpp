@@ -257,7 +257,8 @@ StackRecipe recipe_of(const Stack& stack, const Job& job, const std::vector<std:
 
 std::string command_of(const StackRecipe& recipe, const std::string& model, const Cluster& cluster) {
   std::string text = recipe.allocator.empty() ? "" : fmt::format("PYTORCH_CUDA_ALLOC_CONF={} ", recipe.allocator);
-  text += fmt::format("vramfit rehearse --recipe {} {} --gpus {}", recipe.recipe, printable(model), cluster.text);
+  text += fmt::format("vramfit rehearse --recipe {} {} --gpus {}", recipe.recipe, shell_quoted(printable(model)),
+                      cluster.text);
   if (cluster.cards() > 1) text += " --ranks 0";
   for (const auto& [flag, value] : recipe.values) text += fmt::format(" --{} {}", flag, shell_quoted(value));
   return text;

@@ -56,7 +56,8 @@ class LeastWalked {
   std::optional<LeastOfWalk> extended(const Graph& graph, const Job& job, std::size_t period, std::size_t blocks);
   /// Of a job that checkpoints one block of each period: its other blocks alone.
   std::optional<LeastOfWalk> without_checkpointed(const Graph& graph, const Job& job);
-  /// At most the memory of a job and of each that differs in N of its checkpointing alone; no seconds.
+  /// At most the memory of a job; no seconds. Where every Nth block is checkpointed, only the others are counted, from
+  /// walks that serve all N.
   std::optional<LeastOfWalk> memory_of(const Graph& graph, const Job& job);
   /// With one micro-batch of so many rows; none where more rows may need less.
   std::optional<Job> with_rows(const Job& job, std::int64_t rows) const;

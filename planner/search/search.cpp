@@ -189,8 +189,9 @@ bool Evaluator::reserves_in_first_step(const program::Program& of, const Job& jo
 }
 
 bool Evaluator::fails_early(const Job& job) {
+  if (misfits_to_wait_ > 0) return false;
   const Bytes below = least_misfit(job);
-  if (misfits_to_wait_ > 0 || !has_first_step(job, below)) return false;
+  if (!has_first_step(job, below)) return false;
   const Graph& graph = graph_of(job);
   try {
     require_rules(job, request_.cluster);

@@ -59,10 +59,10 @@ void require_ddp(const Job& job) {
                     sharding));
   }
   if (!uses_accelerate(job)) {
-    throw NotModelled(
-        fmt::format("--sharding no-shard on several GPUs with {} (--sharding full-shard is; copies, which are DDP's, "
-                    "are with --stack transformers, TRL's and accelerate)",
-                    stack_of(job).what));
+    throw NotModelled(fmt::format(
+        "--sharding no-shard (--runtime pytorch-ddp) on several GPUs with {} (--sharding full-shard is; DDP "
+        "is with --stack transformers, TRL's and accelerate)",
+        stack_of(job).what));
   }
 }
 

@@ -43,7 +43,8 @@ TEST_CASE("a file's choices that a Trainer alone has are left out for a library 
 TEST_CASE("choices of a DeepSpeed file that other libraries lack are left out for them") {
   const TemporaryDirectory place;
   const std::string zero = place.write("ds.json",
-                                       R"({"zero_optimization": {"stage": 3, "reduce_bucket_size": "auto",
+                                       R"({"zero_optimization": {"stage": 3, "offload_optimizer": {"device": "cpu",
+                                           "pin_memory": false}, "reduce_bucket_size": "auto",
                                            "overlap_comm": true, "sub_group_size": 5}, "bf16": {"enabled": true},
                                            "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},
                                            "train_micro_batch_size_per_gpu": 1, "gradient_clipping": 1.0})");
@@ -56,12 +57,17 @@ TEST_CASE("choices of a DeepSpeed file that other libraries lack are left out fo
     flags.has_stack = true;
     flags.stack = stack;
     apply_configs(flags);
-    for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{
-             {"bucket_bytes", "auto"}, {"overlap_comm", "on"}, {"optimizer", "adamw:deepspeed"}}) {
+    for (const auto& [field, value] :
+         std::vector<std::pair<std::string, std::string>>{{"bucket_bytes", "auto"},
+                                                          {"overlap_comm", "on"},
+                                                          {"offload", "optimizer:pageable"},
+                                                          {"optimizer", "adamw:deepspeed"}}) {
       CAPTURE(field);
       CHECK((std::ranges::find(flags.imported, std::pair{field, value}) != flags.imported.end()) ==
             (stack == "deepspeed"));
     }
+    CHECK((std::ranges::find(flags.imported, std::pair<std::string, std::string>{"offload", "optimizer"}) !=
+           flags.imported.end()) == (stack != "deepspeed"));
     const bool is_said = std::ranges::any_of(flags.assumed, [](const std::string& each) {
       return each.starts_with("left out, as ") && each.find("--bucket-bytes auto") != std::string::npos;
     });
