@@ -102,8 +102,9 @@ std::vector<Job> kernels(const Job& job, const ModelSpec& /*spec*/, const Values
 std::string why_no_kernels(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   if (!values.empty() || job.runtime != Runtime::vramfit) return "";
   return "by default they are tried only where each replaces dozens of calls: for optimizer states of few bits or of "
-         "another dtype, stochastic rounding, fp16 masters, dropout and quantized weights, none of which this job has; "
-         "--allow kernels:vramfit tries them for everything that they do on GPUs";
+         "another dtype, stochastic rounding, Adafactor, fp16 masters, dropout and quantized weights, none of which "
+         "this "
+         "job has; --allow kernels:vramfit tries them for everything that they do on GPUs";
 }
 
 /// Adapters leave all else frozen, unless `--freeze none` trains it, too.

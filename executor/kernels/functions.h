@@ -13,6 +13,9 @@ int update_coded(const AdamwUpdate& update, const CodedAverages& averages, Strea
 int begin_scaled(const AdamwUpdate& update, const ScaledAverages& averages, Stream stream);
 int update_scaled(const AdamwUpdate& update, const ScaledAverages& averages, const ScaledStretch& stretch,
                   Stream stream);
+int adafactor_sums(const AdafactorUpdate& update, const AdafactorParameter& parameter, Stream stream);
+int adafactor_change_sums(const AdafactorUpdate& update, const AdafactorParameter& parameter, Stream stream);
+int adafactor_update(const AdafactorUpdate& update, const AdafactorParameter& parameter, Stream stream);
 int read_scaled(const ScaledRange& range, void* to, Number number, Stream stream);
 int round_scaled(const float* from, const ScaledRange& range, Stream stream);
 int dequantize(const CodedMatrix& matrix, Stream stream);

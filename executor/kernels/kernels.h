@@ -67,6 +67,32 @@ struct ScaledStretch {
   std::int64_t parameter, offset, elements;
 };
 
+/// An update of Adafactor, of which a parameter is done after the other. Parameters and gradients have one dtype.
+struct AdafactorRates {
+  double learning_rate, beta2_decay, eps1, eps2, update_clip, weight_decay;
+};
+struct AdafactorUpdate {
+  void* parameters;
+  const void* gradients;
+  Number number;
+  const float* steps;             // this update counted
+  const float* gradient_divisor;  // null: none
+  const float* found_inf;         // 1: nothing is changed, and sums are 0; null: none
+  AdafactorRates rates;
+  double* partial;  // [2 * thread blocks of the parameter with the most rows], scratch
+};
+/// A thread block takes so many rows at a time, a vector being one; a parameter has no more blocks than these.
+inline constexpr int kAdafactorRowsOfBlock = 8, kAdafactorBlocks = 512;
+
+/// What a rank has of a parameter: rows from `offset` on, of `all_rows` on all ranks. A vector has one column.
+struct AdafactorParameter {
+  std::int64_t offset, rows, columns, all_rows;
+  float* rows_averages;     // [rows]; of a vector null
+  float* columns_averages;  // [columns]; of a vector [rows]
+  float* sums;              // [columns + 2], or of a vector [1]: program/optimizers/adafactor.h
+  float* change_sum;        // of the squares of what elements lose, before the factor that all have
+};
+
 /// Numbers of fp16, or of FP8 (e4m3), that are multiplied by one scale.
 struct ScaledRange {
   void* stored;
@@ -186,6 +212,11 @@ struct Kernels {
   int (*begin_scaled)(const AdamwUpdate& update, const ScaledAverages& averages, Stream stream);
   int (*update_scaled)(const AdamwUpdate& update, const ScaledAverages& averages, const ScaledStretch& stretch,
                        Stream stream);
+  /// Moves averages of rows and finds a parameter's first sums (program/optimizers/adafactor.h); then averages of
+  /// columns or of a vector, and the last sum; then the update.
+  int (*adafactor_sums)(const AdafactorUpdate& update, const AdafactorParameter& parameter, Stream stream);
+  int (*adafactor_change_sums)(const AdafactorUpdate& update, const AdafactorParameter& parameter, Stream stream);
+  int (*adafactor_update)(const AdafactorUpdate& update, const AdafactorParameter& parameter, Stream stream);
   int (*read_scaled)(const ScaledRange& range, void* to, Number number, Stream stream);
   /// Into fp16, with the scale of the largest number.
   int (*round_scaled)(const float* from, const ScaledRange& range, Stream stream);
@@ -203,7 +234,7 @@ struct Kernels {
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 8;
+inline constexpr int kInterface = 9;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

@@ -227,6 +227,7 @@ double adafactor_epsilon(const OptimizerCall& call) {
   return epsilon;
 }
 
-const OptimizerSteps optimizer_steps::adafactor{.cpu = adafactor_on_cpu, .cuda = adafactor_on_cuda};
+const OptimizerSteps optimizer_steps::adafactor{
+    .cpu = adafactor_on_cpu, .cuda = adafactor_on_cuda, .own_cuda = adafactor_by_kernel};
 
 }  // namespace vramfit

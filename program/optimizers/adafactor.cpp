@@ -34,31 +34,43 @@ std::int64_t sums_of_updates(const Unit& unit) {
 
 std::int64_t scratch_of(const UnitUpdate& update) {
   if (update.device == DeviceKind::cpu) return 0;
+  if (wants_own_kernel(update)) return adafactor::own_scratch(update.elements);
   return adafactor::Scratch{.elements = update.elements, .longest_row = update.longest_row}.size();
 }
 
-/// On CPU one loop for each parameter. On CUDA (executor/optimizers/adafactor_cuda.cpp) `of_chunk` calls for each chunk
-/// and `of_parameter` for each parameter, which move `fp32` bytes of an element beside gradients and parameters.
-Work work_of(const UnitUpdate& update, Bytes read, std::int64_t of_parameter, std::int64_t of_chunk, Bytes fp32) {
+/// What LibTorch's calls take on CUDA (executor/optimizers/adafactor_cuda.cpp): launches for each parameter and each
+/// chunk, and bytes of an element that are moved beside gradients and parameters.
+struct Calls {
+  std::int64_t of_parameter, of_chunk;
+  Bytes fp32;
+};
+
+/// On CPU one loop for each parameter; on CUDA `own` kernels for each, or calls.
+Work work_of(const UnitUpdate& update, Bytes read, std::int64_t own, const Calls& calls) {
   const bool is_cpu = update.device == DeviceKind::cpu;
+  if (is_cpu || wants_own_kernel(update)) {
+    return {.launches = update.parameters * (is_cpu ? 1 : own),
+            .bytes = static_cast<double>((update.elements * read).n)};
+  }
   const std::int64_t chunks = checked_add(ceil_div(update.elements, adafactor::kChunk), update.parameters - 1);
-  const Bytes each = is_cpu ? read : read + fp32;
-  return {.launches = is_cpu ? update.parameters : update.parameters * of_parameter + chunks * of_chunk,
-          .bytes = static_cast<double>((update.elements * each).n)};
+  return {.launches = update.parameters * calls.of_parameter + chunks * calls.of_chunk,
+          .bytes = static_cast<double>((update.elements * (read + calls.fp32)).n)};
 }
 
 Work work_of_first_sums(const UnitUpdate& update) {
-  const Bytes read = dtype_bytes(update.gradient) + dtype_bytes(update.storage);
-  return work_of(update, read, 2, 11, Bytes{44});
+  // Own kernels read the gradient by rows and by columns.
+  const std::int64_t times = wants_own_kernel(update) ? 2 : 1;
+  const Bytes read = times * dtype_bytes(update.gradient) + dtype_bytes(update.storage);
+  return work_of(update, read, 3, {2, 11, Bytes{44}});
 }
 
 Work work_of_update_sums(const UnitUpdate& update) {
-  return work_of(update, dtype_bytes(update.gradient), 7, 8, Bytes{60});
+  return work_of(update, dtype_bytes(update.gradient), 3, {7, 8, Bytes{60}});
 }
 
 Work work_of_update(const UnitUpdate& update) {
   const Bytes read = dtype_bytes(update.gradient) + 2 * dtype_bytes(update.storage);
-  return work_of(update, read, 20, 11, Bytes{88});
+  return work_of(update, read, 1, {20, 11, Bytes{88}});
 }
 
 constexpr std::array kSums{

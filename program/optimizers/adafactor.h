@@ -26,4 +26,12 @@ struct Scratch {
   std::int64_t size() const { return part(4); }
 };
 
+/// What own kernels work in instead, in numbers of fp32: two sums in fp64 for each thread block. A parameter has one
+/// block for every kRowsOfBlock rows, at most kMostBlocks. A vector is one row, and a matrix has two columns or more,
+/// so no parameter has more rows than half of its unit's elements.
+inline constexpr std::int64_t kRowsOfBlock = 8, kMostBlocks = 512;
+constexpr std::int64_t own_scratch(std::int64_t elements) {
+  return 4 * std::clamp<std::int64_t>(ceil_div(elements / 2, kRowsOfBlock), 1, kMostBlocks);
+}
+
 }  // namespace vramfit::adafactor

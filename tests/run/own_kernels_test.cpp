@@ -27,6 +27,7 @@ std::vector<PhantomJob> jobs() {
       job_on("1xT4", {"--method", "lora", "--lora-rank", "4", "--quantization", "int8", "--precision", "fp16-mixed"}),
       job_on("1xH100-80GB", {"--optimizer", "adamw-fp8", "--precision", "bf16-pure", "--grad-accum", "2"}),
       job_on("1xH100-80GB", {"--optimizer", "adamw-fp8-blocks", "--precision", "bf16-pure"}),
+      job_on("1xA100-80GB", {"--optimizer", "adafactor", "--precision", "bf16-pure", "--grad-accum", "2"}),
       job_on("1xA100-80GB", {"--precision", "bf16-mixed", "--master-dtype", "fp16", "--gradient-dtype", "fp8"}),
       job_on("1xH100-80GB", {"--precision", "fp8", "--master-dtype", "fp16", "--gradient-dtype", "fp8", "--optimizer",
                              "adamw-fp8", "--grad-accum", "2"}),

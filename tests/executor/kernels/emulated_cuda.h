@@ -56,6 +56,8 @@ inline float __uint_as_float(std::uint32_t bits) { return std::bit_cast<float>(b
 inline float __int_as_float(std::int32_t bits) { return std::bit_cast<float>(bits); }
 inline std::uint32_t __float_as_uint(float x) { return std::bit_cast<std::uint32_t>(x); }
 inline std::int32_t __float_as_int(float x) { return std::bit_cast<std::int32_t>(x); }
+inline std::int64_t __double_as_longlong(double x) { return std::bit_cast<std::int64_t>(x); }
+inline double __longlong_as_double(std::int64_t bits) { return std::bit_cast<double>(bits); }
 inline __half __ushort_as_half(std::uint16_t bits) { return {bits}; }
 inline std::uint16_t __half_as_ushort(__half x) { return x.bits; }
 inline __half __float2half_rn(float x) { return {vramfit::emulated::to_half(x)}; }
