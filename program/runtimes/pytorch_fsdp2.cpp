@@ -353,10 +353,10 @@ void require(const Job& job, const Cluster& cluster) {
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
   if (job.accumulation > 1 && job.modeling == Modeling::torchtitan) refuse_field(job, "grad_accum");
   if (job.mesh.shard < 2 && job.modeling == Modeling::torchtitan) {
-    throw NotModelled(
-        fmt::format("--sharding {} with one shard and torchtitan (--sharding full-shard on several GPUs is; copies, "
-                    "which are DDP's, are with --stack transformers, TRL's and accelerate)",
-                    job.sharding));
+    throw NotModelled(fmt::format(
+        "--sharding {} with one shard and torchtitan (--sharding full-shard on several GPUs is; DDP is with "
+        "--stack transformers, TRL's and accelerate)",
+        job.sharding));
   }
   if (job.mesh.shard < 2) {
     throw NotModelled(fmt::format(

@@ -269,7 +269,8 @@ TEST_CASE("what --runtime pytorch has no rules for is named") {
     return e.verdict == Verdict::not_modelled ? e.why : "";
   };
   CHECK(why("grad_accum", "2", "2xH100-80GB").starts_with("--runtime pytorch with --sharding full-shard on several"));
-  CHECK(why("sharding", "no-shard", "2xH100-80GB").starts_with("--runtime pytorch-ddp with --modeling torchtitan"));
+  CHECK(
+      why("sharding", "no-shard", "2xH100-80GB").starts_with("--sharding no-shard (--runtime pytorch-ddp) on several"));
   CHECK(why("precision", "bf16-mixed", "1xH100-80GB")
             .starts_with("--precision bf16-mixed (--precision bf16-pure and fp32 are);"));
   CHECK(why("precision", "fp32", "1xH100-80GB").starts_with("--attention flash (--attention auto is);"));
@@ -383,7 +384,7 @@ TEST_CASE("what PyTorch's runtime has no rules for is named") {
   CHECK(why("precision", "bf16-pure").starts_with("--precision bf16-pure (--precision bf16-mixed is);"));
   CHECK(why("attention", "auto").starts_with("--attention cudnn"));
   CHECK(why("wrap", "none").starts_with("--wrap none (--wrap layer is; --stack vramfit has others);"));
-  CHECK(why("sharding", "no-shard").starts_with("--sharding no-shard with --runtime pytorch-fsdp2 on one shard ("));
+  CHECK(why("sharding", "no-shard").starts_with("--sharding no-shard with one shard and torchtitan ("));
 }
 
 TEST_CASE("a runtime brings its defaults, and flags that contradict them are shown") {
