@@ -205,7 +205,8 @@ std::size_t best_of(const std::vector<ClusterPlan>& tried, Objective objective) 
 
 /// Without a plan on any of several clusters, says what would do.
 void explain_best(ClusterPlan& best, const PlanRequest& request, const ClusterChoice& choice) {
-  if (best.has_plan() || best.request.names_other_clusters || best.request.names_host_memory) return;
+  if (best.has_plan() || !best.request.names_remedies) return;
+  if (best.request.names_other_clusters || best.request.names_host_memory) return;
   // --host-memory is of all clusters, so it is refused beside one that says its own.
   const bool is_open = std::ranges::none_of(
       choice.clusters, [](const Cluster& each) { return each.is_cpu() || each.host_memory.n > 0; });

@@ -56,6 +56,7 @@ struct PlanRequest {
   std::optional<Efficiency> efficiency = {};  // --calibration; none: what is known of the card
   bool names_other_clusters = true;           // a larger one that has a plan, a smaller one that is faster
   bool names_host_memory = true;              // where there is no plan: how much of it would do
+  bool names_remedies = true;                 // likewise: what would do; else what is missing alone
   std::vector<std::string> decided = {};      // of the fixed fields those that the objective has set
   /// What is set on another cluster: a stack's defaults are others on one GPU than on several. Empty: the same. Throws
   /// an Error for a job that can't be there.

@@ -36,8 +36,8 @@ LargestModel plan_largest(const PlanRequest& request, const std::vector<ModelSpe
     PlanRequest with_model = request;
     with_model.spec = spec;
     const bool is_last = &spec == &models.back();
-    // Of a model that is too large it is said what its memory lacks, and other runtimes' offload takes long to search.
-    if (!is_last && request.job.runtime != Runtime::vramfit) with_model.names_host_memory = false;
+    // Of a model that is too large only what it lacks is said: to find what would do takes longer.
+    with_model.names_remedies = is_last;
     try {
       largest.answer = best_plan(with_model, choice, objective, prices);
     } catch (const NotModelled& error) {

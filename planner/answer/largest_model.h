@@ -13,9 +13,9 @@ namespace vramfit {
 /// suggestion.
 std::vector<ModelSpec> models_of_family(std::string_view family);
 
-/// A model for which there is no plan, and why.
+/// A model for which there is no plan.
 struct TooLarge {
-  std::string model, why;
+  std::string model, why;  // what its memory lacks, without what would do; or what it has no rules for
   std::string needs = {};  // by its smallest job; "" where it has no rules
 };
 

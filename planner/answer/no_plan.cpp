@@ -314,6 +314,7 @@ void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evalu
                      Plan& plan) {
   Explanation none(request, asked, evaluator, plan);
   none.say_what_is_missing(smallest);
+  if (!request.names_remedies) return;
   ElsewhereFits elsewhere;
   const auto model = std::make_shared<ModelStages>(request.spec, request.cluster.card.device);
   // Other clusters have evaluators of their own, so they are searched meanwhile.

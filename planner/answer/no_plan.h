@@ -8,7 +8,7 @@ namespace vramfit {
 
 /// Fills in `plan.why`, and as alternatives what fits without a choice that was set, or with a change of the result;
 /// and the larger cluster that would do. `smallest` is the job that needs least of those of `request`, which is
-/// resolved; `asked` isn't.
+/// resolved; `asked` isn't. Without names_remedies only says what is missing.
 void explain_no_plan(const PlanRequest& request, const PlanRequest& asked, Evaluator& evaluator, const Job& smallest,
                      Plan& plan);
 

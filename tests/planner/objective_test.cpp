@@ -158,8 +158,11 @@ TEST_CASE("the largest model of a family that has a plan: all larger ones have n
     for (std::size_t i = 0; i <= largest.larger.size(); ++i) {
       request.spec = models[i];
       request.cluster = parse_cluster(gpus);
-      const bool has_plan = make_plan(request).chosen.has_value();
+      const Plan plan = make_plan(request);
+      const bool has_plan = plan.chosen.has_value();
       CHECK(has_plan == (i == largest.larger.size() && best_of(largest.answer).has_plan()));
+      if (i < largest.larger.size()) CHECK(largest.larger[i].why == plan.none->lacks);  // without what would do
+      if (i == largest.larger.size()) CHECK(best_of(largest.answer).plan->why == plan.why);
       CHECK((i < largest.larger.size() ? largest.larger[i].model : chosen) == models[i].name);
     }
   }
