@@ -63,7 +63,9 @@ class Moments {
         below_(held.below),
         keeps_units_(units.shards > 1 &&
                      (!sharding_named(job.sharding).reshard || std::holds_alternative<ReshardNever>(job.reshard))),
+        keeps_last_(std::holds_alternative<ReshardLastKept>(job.reshard)),
         prefetches_(!open.has(OpenChoice::prefetch) && job.backward_prefetch != BackwardPrefetch::none),
+        passes_ahead_(open.has(OpenChoice::prefetch) || job.prefetch_limit > 0 ? 0 : job.forward_prefetch),
         finishes_late_(job.reduce_finish == ReduceFinish::end) {}
 
   /// `whole`: gradients of earlier micro-batches are kept whole.
@@ -71,7 +73,7 @@ class Moments {
     whole_ = whole;
     Bytes most = units_.resident + while_updated(units_, job_);
     const bool is_known = !open_.has(OpenChoice::loss);  // what comes after the blocks
-    if (is_known) most = std::max(most, after_forward());
+    if (is_known) most = std::max({most, after_forward(), while_running()});
     for (std::size_t s = saved_.size(); s-- > units_.top;) {
       if (is_known || s == units_.top) most = std::max(most, of_segment(s));
     }
@@ -97,9 +99,14 @@ class Moments {
   Bytes gathered(std::size_t s) const {
     const LeastMemory::Units::OfSegment& of = units_.segments[s];
     if (keeps_units_) return of.kept + (s > units_.top ? of.gathered : Bytes{});
-    return of.slices + of.gathered;
+    return of.slices + of.gathered + last_kept(s);
   }
-  Bytes ahead(std::size_t s) const { return prefetches_ && !keeps_units_ ? units_.segments[s].next : Bytes{}; }
+  Bytes last_kept(std::size_t s) const { return keeps_last_ ? units_.segments[s].last_kept : Bytes{}; }
+  /// The last block's units count with what is kept, if they are.
+  Bytes ahead(std::size_t s) const {
+    const bool is_gathered = keeps_units_ || (keeps_last_ && s > units_.top);
+    return prefetches_ && !is_gathered ? units_.segments[s].next : Bytes{};
+  }
   Bytes pieces(std::size_t s) const {
     return s < saved_.size() && units_.shards > 1 && !whole_ ? units_.segments[s].pieces : Bytes{};
   }
@@ -111,6 +118,24 @@ class Moments {
     const Bytes making = gathered(last) + below_[last] + peak_of(saved_[last].making_gradients);
     const Bytes most = std::max(making, units + std::max(running, below_[saved_.size()]));
     return units_.resident + gradients(saved_.size()) + most;
+  }
+
+  /// While a segment runs forward whose units, with those that are gathered ahead, may be the most: the first two, with
+  /// an embedding's, and those from which the prefetch reaches what comes after the blocks.
+  Bytes while_running() const {
+    Bytes most;
+    for (std::size_t s = 0; s < saved_.size(); ++s) {
+      if (s < 2 || s + 2 >= units_.top) most = std::max(most, running(s));
+    }
+    return most;
+  }
+
+  Bytes running(std::size_t s) const {
+    const LeastMemory::Units::OfSegment& of = units_.segments[s];
+    Bytes units = keeps_units_ ? of.kept : of.slices + of.running + last_kept(s);
+    if (passes_ahead_ > 0) units += passes_ahead_ == 1 ? of.next_forward.front() : of.next_forward.back();
+    const Bytes own = kept_[s] == Kept::all ? saved_[s].forward_peak : saved_[s].input;
+    return units_.resident + gradients(saved_.size()) + below_[s] + units + own;
   }
 
   Bytes of_segment(std::size_t s) const {
@@ -158,7 +183,7 @@ class Moments {
     if (whole_) return {};
     const LeastMemory::Units::OfSegment& of = units_.segments[s];
     Bytes units;  // that are there for the segments before it
-    if (s > 0) units = keeps_units_ ? units_.segments[s - 1].kept : of.slices + ahead(s);
+    if (s > 0) units = keeps_units_ ? units_.segments[s - 1].kept : of.slices + ahead(s) + last_kept(s);
     return gradients(s + 1) + pieces(s) + units;
   }
 
@@ -181,7 +206,9 @@ class Moments {
   std::optional<std::size_t> policy_;
   const std::vector<Kept>& kept_;    // by segment
   const std::vector<Bytes>& below_;  // likewise
-  bool keeps_units_, prefetches_, finishes_late_;
+  bool keeps_units_, keeps_last_, prefetches_;
+  std::int64_t passes_ahead_;  // for which forward passes gather units
+  bool finishes_late_;
   bool whole_ = false;
 };
 

@@ -2,6 +2,7 @@
 // without counting the step event by event. A search rules out most of what does not fit with it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -53,6 +54,11 @@ class LeastMemory {
       Bytes kept;             // units of blocks with backward up to this one, all gathered
       Bytes slices;           // what --reshard N leaves of units that this segment and later ones don't use
       Bytes next;             // more with the unit that is gathered ahead while its backward runs
+      Bytes running;          // its units, gathered, while its forward runs
+      Bytes last_kept;  // after the last block: what --reshard last-kept leaves gathered besides this segment's units
+      /// More with units that neither this segment nor an earlier one uses, gathered ahead while its forward runs: for
+      /// one pass and for two.
+      std::array<Bytes, 2> next_forward;
     };
     std::vector<OfSegment> segments;
     Bytes slices;  // what --reshard N leaves of all units of blocks

@@ -52,8 +52,12 @@ class UnitSums {
       r_.bottom = s;
     }
     last_use_.assign(layout_.units.size(), 0);
+    first_use_.assign(layout_.units.size(), graph.segments.size());
     for (std::size_t s = 0; s < graph.segments.size(); ++s) {
-      for (const int unit : layout_.units_of_segment[s]) last_use_[at(unit)] = s;
+      for (const int unit : layout_.units_of_segment[s]) {
+        last_use_[at(unit)] = s;
+        first_use_[at(unit)] = std::min(first_use_[at(unit)], s);
+      }
     }
   }
 
@@ -169,6 +173,11 @@ class UnitSums {
         if (is_kept[at(unit)] && last_use_[at(unit)] == s) left += slice(unit);
       }
       of.next = next_of(s);
+      of.running = gathered_by(s);
+      of.last_kept = last_kept_at(s);
+      for (std::size_t passes = 1; passes <= of.next_forward.size(); ++passes) {
+        of.next_forward.at(passes - 1) = next_in_forward(s, passes);
+      }
     }
   }
 
@@ -187,6 +196,34 @@ class UnitSums {
     return whole(units.front()) - slice(units.front());
   }
 
+  bool has(std::size_t s, int unit) const { return std::ranges::count(layout_.units_of_segment[s], unit) > 0; }
+
+  /// Of the last block's units, from its forward pass until its backward pass reads them again.
+  Bytes last_kept_at(std::size_t s) const {
+    Bytes sum;
+    if (layout_.shards == 1 || s <= r_.top || !reads_weights_in_backward(graph_.segments[r_.top])) return sum;
+    for (const int unit : layout_.units_of_segment[r_.top]) {
+      if (!has(s, unit)) sum += whole(unit);
+    }
+    return sum;
+  }
+
+  /// Of the next so many segments that need units which those before them don't, as forward passes go.
+  Bytes next_in_forward(std::size_t s, std::size_t passes) const {
+    Bytes sum;
+    if (layout_.shards == 1) return sum;
+    for (std::size_t next = s + 1, last = s; next < graph_.segments.size() && passes > 0; ++next) {
+      const std::vector<int>& units = layout_.units_of_segment[next];
+      if (std::ranges::all_of(units, [&](int unit) { return has(last, unit); })) continue;
+      for (const int unit : units) {
+        if (first_use_[at(unit)] == next) sum += whole(unit);
+      }
+      last = next;
+      --passes;
+    }
+    return sum;
+  }
+
   /// The lowest segment down from `s` whose blocks all share its one unit.
   std::size_t above_other_unit(std::size_t s) const {
     const std::vector<int>& units = layout_.units_of_segment[s];
@@ -198,8 +235,8 @@ class UnitSums {
   const Graph& graph_;
   const UnitLayout& layout_;
   Offload offload_;
-  std::vector<bool> trainable_;        // by parameter
-  std::vector<std::size_t> last_use_;  // by unit: the last segment that uses it
+  std::vector<bool> trainable_;                    // by parameter
+  std::vector<std::size_t> first_use_, last_use_;  // by unit: the first and the last segment that uses it
   LeastMemory::Units& r_;
 };
 

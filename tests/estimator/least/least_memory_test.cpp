@@ -54,7 +54,8 @@ const std::vector<Choice>& choices() {
       {"wrap", {"layer", "layers:2", "layers:3", "none", "size:4000", "pattern:*.mlp,*.self_attn"}},
       {"wrap_embeddings", {"on", "off"}},
       {"prefetch",
-       {"backward=pre,forward=1,limit=0", "backward=post,forward=0,limit=0", "backward=none,forward=0,limit=1"}},
+       {"backward=pre,forward=1,limit=0", "backward=post,forward=0,limit=0", "backward=none,forward=0,limit=1",
+        "backward=none,forward=1,limit=0", "backward=post,forward=2,limit=0", "backward=none,forward=3,limit=2"}},
       {"reduce_finish", {"early", "end"}},
       {"accumulate", {"sharded", "unsharded"}},
       {"reshard_head", {"on", "off"}},
@@ -206,6 +207,27 @@ TEST_CASE("the bound grows with each part that it counts: states, micro-batch, k
   CHECK(bound({rows, {"reshard", "never"}}) > bound({rows, {"reshard", "always"}}));
   CHECK(bound({rows, {"grad_accum", "2"}, {"accumulate", "unsharded"}}) > bound({rows, {"grad_accum", "2"}}));
   CHECK(bound({{"seq_len", "4"}}) > bound({{"seq_len", "4"}, {"optimizer_in_backward", "on"}}));
+}
+
+TEST_CASE("the bound counts units that are gathered ahead in forward, and the last block's where it is kept") {
+  const ModelSpec spec = testing::small_model("llama");
+  const Cluster cluster = parse_cluster("4xcpu-4GiB");
+  const Graph graph = build_graph(spec, {});
+  LeastMemory least(cluster);
+  const auto bound = [&](const char* prefetch, const char* reshard) {
+    Job job = unresolved_job();
+    const std::pair<const char*, const char*> fields[]{
+        {"sharding", "full-shard"}, {"seq_len", "1"},    {"optimizer", "sgd"}, {"freeze", "*_proj*,embeddings,head"},
+        {"prefetch", prefetch},     {"reshard", reshard}};
+    for (const auto& [name, value] : fields) set_job_field(job, job_field_named(name), value, name);
+    std::vector<std::string> notes;
+    return least.requested(graph, resolve_job(job, spec, cluster, notes));
+  };
+  const Bytes one = bound("backward=none,forward=0,limit=0", "always");
+  const Bytes two = bound("backward=none,forward=1,limit=0", "always");
+  CHECK(two > one);
+  CHECK(bound("backward=none,forward=2,limit=0", "always") > two);
+  CHECK(bound("backward=none,forward=0,limit=0", "last-kept") > one);
 }
 
 }  // namespace vramfit
