@@ -158,7 +158,7 @@ TEST_CASE("Phi-3's packed matrices are apart, and Gemma's heads are of any size"
   ModelSpec gemma2 = gemma;
   gemma2.model_type = "gemma2";
   gemma2.architecture = "Gemma2ForCausalLM";
-  CHECK_THROWS_WITH_AS(program_of({}, "1xH100-80GB", gemma2), doctest::Contains("of Gemma 3"), NotModelled);
+  CHECK_THROWS_WITH_AS(program_of({}, "1xH100-80GB", gemma2), doctest::Contains("for Gemma 3"), NotModelled);
   gemma2.attention_softcap = 50;
   gemma2.final_logit_softcap = 30;
   CHECK_THROWS_WITH_AS(program_of({{"attention", "flash"}}, "1xH100-80GB", gemma2),
