@@ -11,8 +11,8 @@
 #include "estimator/changes/void_choices.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "job/stacks/parts.h"
 #include "job/stacks/pinned_offload.h"
+#include "job/stacks/sharded_instead.h"
 #include "program/not_modelled.h"
 
 namespace vramfit {
@@ -57,25 +57,25 @@ void leave_out_choices_of_libraries(Job& job) {
   }
 }
 
-/// What is suggested in place of copies is what a person can say: by the runtime's name where that said that there are
-/// copies, and nothing where what else was set can't be in parts.
-void name_parts(std::vector<Suggestion>& suggestions, const JobChoice& choice, const ModelSpec& spec,
-                const Cluster& cluster) {
-  const std::optional<Job> parts = with_parts(choice.job, cluster, choice.fixed);
-  if (!parts) return;
+/// Sharding is suggested in place of DDP by the flag that asked for DDP (--sharding or --runtime), and not at all where
+/// something else that was set has no rules with FSDP2.
+void name_sharded(std::vector<Suggestion>& suggestions, const JobChoice& choice, const ModelSpec& spec,
+                  const Cluster& cluster) {
+  const std::optional<Job> sharded = sharded_instead(choice.job, cluster, choice.fixed);
+  if (!sharded) return;
   const bool is_by_sharding = std::ranges::find(choice.fixed, "sharding") != choice.fixed.end();
   std::string flags = "--sharding full-shard";
   const auto by_sharding = std::ranges::find(suggestions, flags, &Suggestion::change);
   if (by_sharding == suggestions.end()) return;
   try {
     std::vector<std::string> notes;
-    require_rules(resolve_job(*parts, spec, cluster, notes), cluster);
+    require_rules(resolve_job(*sharded, spec, cluster, notes), cluster);
   } catch (const Error&) {
     suggestions.erase(by_sharding);
     return;
   }
   const JobField& runtime = job_field_named("runtime");
-  if (!is_by_sharding) by_sharding->change = fmt::format("{} {}", flag_of(runtime), runtime.get(*parts));
+  if (!is_by_sharding) by_sharding->change = fmt::format("{} {}", flag_of(runtime), runtime.get(*sharded));
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
     const std::string trainer = trainer_command(asked, spec, question.job.model);
     if (!trainer.empty()) result.why += "; transformers' Trainer answers it: " + trainer;
   }
-  name_parts(result.suggestions, asked.choice, spec, asked.cluster);
+  name_sharded(result.suggestions, asked.choice, spec, asked.cluster);
   if (!result.ranks.empty()) {
     const std::vector<std::string> unused =
         void_choices(spec, result.job, asked.choice.fixed, asked.cluster, effects_of(question));

@@ -15,7 +15,7 @@
 #include "job/parameters/freeze.h"
 #include "job/parameters/quantization.h"
 #include "job/resolve_job.h"
-#include "job/stacks/parts.h"
+#include "job/stacks/sharded_instead.h"
 #include "job/stacks/stacks.h"
 #include "program/stages/adapters.h"
 #include "program/stages/own_kernels.h"
@@ -103,8 +103,7 @@ std::string why_no_kernels(const Job& job, const ModelSpec& /*spec*/, const Valu
   if (!values.empty() || job.runtime != Runtime::vramfit) return "";
   return "by default they are tried only where each replaces dozens of calls: for optimizer states of few bits or of "
          "another dtype, stochastic rounding, Adafactor, fp16 masters, dropout and quantized weights, none of which "
-         "this "
-         "job has; --allow kernels:vramfit tries them for everything that they do on GPUs";
+         "this job has; --allow kernels:vramfit tries them for everything that they do on GPUs";
 }
 
 /// Adapters leave all else frozen, unless `--freeze none` trains it, too.

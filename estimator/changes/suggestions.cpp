@@ -16,7 +16,7 @@
 #include "job/loss/loss_options.h"
 #include "job/resolve_job.h"
 #include "job/sharding/sharding.h"
-#include "job/stacks/parts.h"
+#include "job/stacks/sharded_instead.h"
 #include "model_specs/loss_layout.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
@@ -72,11 +72,11 @@ std::optional<Change> halve_micro_batch(const Estimate& e) {
   return change;
 }
 
-/// A library that has copies of a model by another runtime than its parts has that of the parts then.
+/// Where the library has DDP by another runtime than FSDP2, the runtime changes, too.
 std::optional<Change> shard_fully(const Estimate& e) {
   if (e.job.sharding == "full-shard" || e.cluster.cards() == 1) return std::nullopt;
   Change change{"--sharding full-shard", e.job, e.cluster};
-  if (std::optional<Job> parts = with_parts(e.job, e.cluster, {})) change.job = *std::move(parts);
+  if (std::optional<Job> sharded = sharded_instead(e.job, e.cluster, {})) change.job = *std::move(sharded);
   change.job.sharding = "full-shard";
   change.job.reshard = ReshardByDefault{};
   change.job.mesh = {.replicate = 0, .shard = 0};

@@ -18,7 +18,7 @@
 #include "job/fields/job_fields.h"
 #include "job/parameters/quantization.h"
 #include "job/resolve_job.h"
-#include "job/stacks/parts.h"
+#include "job/stacks/sharded_instead.h"
 #include "planner/answer/larger_cluster.h"
 #include "planner/answer/plan_words.h"
 #include "planner/search/best_first.h"
@@ -88,7 +88,7 @@ class Explanation {
                     [&](const std::string& name) { return std::ranges::find(row.fields, name) != row.fields.end(); });
       offer("without", set, fastest(open, groups_to_search(open)));
     }
-    offer_parts();
+    offer_sharded();
   }
 
   // What matrices that are trained rule out where the card has their codes may need less: offloaded parameters.
@@ -119,19 +119,18 @@ class Explanation {
   }
 
  private:
-  // A library that has copies of a model by another runtime than its parts: that of the parts, by the flag that said
-  // that there are copies.
-  void offer_parts() {
-    std::optional<Job> parts = with_parts(asked_.job, request_.cluster, request_.fixed);
-    if (!parts) return;
+  // FSDP2 in place of DDP, where the library has another runtime for it: by the flag that asked for DDP.
+  void offer_sharded() {
+    std::optional<Job> sharded = sharded_instead(asked_.job, request_.cluster, request_.fixed);
+    if (!sharded) return;
     PlanRequest request = request_;
     const JobField& field = job_field_named(request_.is_fixed("sharding") ? "sharding" : "runtime");
-    const std::string flags = fmt::format("{} {}", flag_of(field), field.get(*parts));
+    const std::string flags = fmt::format("{} {}", flag_of(field), field.get(*sharded));
     try {
       std::vector<std::string> notes;
-      request.job = resolve_job(*std::move(parts), request.spec, request.cluster, notes);
+      request.job = resolve_job(*std::move(sharded), request.spec, request.cluster, notes);
       offer("with", flags, fastest(request, groups_to_search(request)));
-    } catch (const Error&) {  // the job can't be in parts, or a change that is allowed can't be there
+    } catch (const Error&) {  // the job can't be sharded, or a change that is allowed can't be there
     }
   }
 

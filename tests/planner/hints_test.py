@@ -94,14 +94,14 @@ class Hints(unittest.TestCase):
         self.assertEqual(done.returncode, FITS, done.stderr)
         self.assertIn("with --allow frozen-dtype:bf16", done.stdout)
 
-    def test_a_file_whose_copies_do_not_fit_leads_to_parts(self):
+    def test_a_file_whose_ddp_does_not_fit_leads_to_sharding(self):
         job = self.placed(("--job", "ddp.yaml", "--gpus", "8xH100-80GB"))
         said = estimate(*job).stdout
         change = re.search(r"^  --sharding full-shard +([\d.]+) +-[\d.]+  fits$", said, re.M)
         self.assertTrue(change, said)
         self.assertIn(f"\nFITS: {change[1]} of ", "\n" + estimate(*job, "--sharding", "full-shard").stdout)
 
-    def test_parts_are_offered_by_the_flag_that_said_that_there_are_copies_and_only_where_they_can_be(self):
+    def test_sharding_is_offered_by_the_flag_that_asked_for_ddp_and_only_where_it_has_rules(self):
         job = ("llama-3.1-8b", "--gpus", "8xH100-80GB", "--stack", "transformers")
         said = estimate(*job, "--runtime", "pytorch-ddp").stdout
         self.assertIn("\n  --runtime pytorch-fsdp2 ", said)

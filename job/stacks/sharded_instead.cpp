@@ -1,4 +1,4 @@
-#include "job/stacks/parts.h"
+#include "job/stacks/sharded_instead.h"
 
 #include <algorithm>
 
@@ -17,30 +17,30 @@ Precision with_set_dtypes(Precision usual, const Job& job) {
   return usual;
 }
 
-std::optional<Job> with_parts(const Job& job, const Cluster& cluster, std::span<const std::string> fixed) {
+std::optional<Job> sharded_instead(const Job& job, const Cluster& cluster, std::span<const std::string> fixed) {
   if (job.sharding != "no-shard" || cluster.cards() == 1) return std::nullopt;
   const Stack& stack = stack_of(job);
-  const Job copied = on_stack(unresolved_job(), defaults_of(stack, cluster, true));
-  const Job parted = on_stack(unresolved_job(), defaults_of(stack, cluster));
-  if (job.runtime != copied.runtime || job.runtime == parted.runtime) return std::nullopt;
-  Job parts = job;
-  parts.runtime = parted.runtime;
-  parts.sharding = parted.sharding;
-  parts.mesh = parted.mesh;
-  parts.reshard = parted.reshard;
+  const Job with_ddp = on_stack(unresolved_job(), defaults_of(stack, cluster, true));
+  const Job with_fsdp = on_stack(unresolved_job(), defaults_of(stack, cluster));
+  if (job.runtime != with_ddp.runtime || job.runtime == with_fsdp.runtime) return std::nullopt;
+  Job sharded = job;
+  sharded.runtime = with_fsdp.runtime;
+  sharded.sharding = with_fsdp.sharding;
+  sharded.mesh = with_fsdp.mesh;
+  sharded.reshard = with_fsdp.reshard;
   if (!job.precision.name.empty()) {
-    parts.precision = with_set_dtypes(precision_on(parts, job.precision.name), job);
+    sharded.precision = with_set_dtypes(precision_on(sharded, job.precision.name), job);
   }
   for (const JobField& field : job_fields()) {
     if (field.name == "runtime" || field.name == "sharding") continue;
-    const std::string value = field.get(job), usual = field.get(parted);
+    const std::string value = field.get(job), usual = field.get(with_fsdp);
     if (std::ranges::find(fixed, field.name) != fixed.end()) {
-      if (field.get(parts) != value) field.set(parts, value);
-    } else if (value == field.get(copied) && value != usual) {
-      field.set(parts, usual);
+      if (field.get(sharded) != value) field.set(sharded, value);
+    } else if (value == field.get(with_ddp) && value != usual) {
+      field.set(sharded, usual);
     }
   }
-  return parts;
+  return sharded;
 }
 
 }  // namespace vramfit
