@@ -46,6 +46,7 @@ LargerBatch as_planned(const LargerBatch& found, const PlanRequest& asked, const
       if (last_resorts_of(bases.front()) != last_resorts) continue;
       SearchCounts counts;  // these are no choices of the plan
       BestFirst queue(evaluator, request, bases, BestBy::speed, counts);
+      queue.pass_over_misfits();
       while (const std::optional<Option> option = queue.next(kNoLimit, found.tokens_per_second)) {
         if (is_rejected(request, option->job)) continue;
         const Attempt attempt = evaluator.attempt_to_fit(*option);
