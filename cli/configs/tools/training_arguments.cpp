@@ -9,6 +9,7 @@
 
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
+#include "job/sharding/fsdp_strategies.h"
 
 namespace vramfit {
 namespace {
@@ -26,15 +27,14 @@ void read_fsdp_switch(const Setting& setting, Draft& draft) {
     for (const std::string& word : setting.texts()) words += word + " ";
   }
   if (words.find("offload") != std::string::npos && !draft.has("offload")) draft.set("offload", "params", setting);
-  for (const std::string_view word :
-       {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard_zero2", "hybrid_shard"}) {
-    if (words.find(word) == std::string::npos) continue;
-    std::string strategy(word);
-    std::ranges::replace(strategy, '_', '-');
-    draft.set(fact::kFsdpStrategy, strategy, setting);
-    draft.assume(fact::kFsdpVersion, "2", "transformers 5's default");
-    break;
+  std::ranges::replace(words, '_', '-');
+  std::string_view strategy;
+  for (const std::string_view name : kFsdpStrategies) {  // the name of one begins that of another
+    if (words.find(name) != std::string::npos && name.starts_with(strategy)) strategy = name;
   }
+  if (strategy.empty()) return;
+  draft.set(fact::kFsdpStrategy, std::string(strategy), setting);
+  draft.assume(fact::kFsdpVersion, "2", "transformers 5's default");
 }
 
 /// transformers 4.57, training_args.py: what fsdp_config calls min_num_params.
