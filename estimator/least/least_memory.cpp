@@ -153,17 +153,23 @@ class Moments {
     return units_.resident + below_[s] + std::max(most, while_reduced(s));
   }
 
+  /// Gradients of the segments above one, whose own begin: the reduction of the nearest is still under way. A unit that
+  /// is on each rank whole may have nothing to reduce, so that an update within backward has freed it already.
+  Bytes late_gradients(std::size_t s) const {
+    const Bytes late = gradients(s + 2) + pieces(s + 1);
+    return units_.shards == 1 ? std::min(late, gradients(s + 1)) : late;
+  }
+
   /// What lives besides resident bytes and activations below, while backward of a segment runs that kept all it needs.
-  /// The reduction of the segment above is still under way.
   Bytes of_kept(std::size_t s) const {
-    return gradients(s + 2) + pieces(s + 1) + gathered(s) + ahead(s) + input_of_before(s, saved_[s].holds_input) +
+    return late_gradients(s) + gathered(s) + ahead(s) + input_of_before(s, saved_[s].holds_input) +
            peak_of(saved_[s].backward);
   }
 
   /// Likewise of one that is recomputed first. The reduction ends with that, or else with its backward.
   Bytes of_recomputed(std::size_t s, const CheckpointedActivations& activations) const {
     const Bytes input = input_of_before(s, activations.holds_input);
-    const Bytes recomputing = gradients(s + 2) + pieces(s + 1) + gathered(s) +
+    const Bytes recomputing = late_gradients(s) + gathered(s) +
                               (job_.backward_prefetch == BackwardPrefetch::pre ? ahead(s) : Bytes{}) + input +
                               activations.recompute_peak;
     if (whole_) return recomputing;  // with it sums may become shards
@@ -173,7 +179,7 @@ class Moments {
   /// Of the segment above, in backward of one that was recomputed. Of a unit of several layers nothing is reduced
   /// before its first one, so that a late end may take less than an early one.
   Bytes reduced(std::size_t s) const {
-    const Bytes early = gradients(s + 1), late = gradients(s + 2) + pieces(s + 1);
+    const Bytes early = gradients(s + 1), late = late_gradients(s);
     if (open_.has(OpenChoice::reduce_finish)) return std::min(early, late);
     return finishes_late_ ? late : early;
   }

@@ -209,6 +209,31 @@ TEST_CASE("the bound grows with each part that it counts: states, micro-batch, k
   CHECK(bound({{"seq_len", "4"}}) > bound({{"seq_len", "4"}, {"optimizer_in_backward", "on"}}));
 }
 
+TEST_CASE(
+    "the bound doesn't count gradients of several layers once an update within the backward pass has freed them") {
+  const ModelSpec spec = testing::small_model("phi3");
+  const Cluster cluster = parse_cluster("1xRTX4090");
+  Job job = unresolved_job();
+  const std::pair<const char*, const char*> fields[]{
+      {"wrap", "layers:3"},
+      {"checkpointing", "every:3"},
+      {"optimizer", "adamw-4bit:fused"},
+      {"optimizer_in_backward", "on"},
+      {"loss", "chunked-forward:3"},
+      {"attention", "math"},
+      {"seq_len", "128"},
+      {"micro_batch", "4"},
+      {"deterministic", "on"},
+      {"precision", "bf16-mixed"},
+  };
+  for (const auto& [name, value] : fields) set_job_field(job, job_field_named(name), value, name);
+  std::vector<std::string> notes;
+  job = resolve_job(job, spec, cluster, notes);
+  const Graph graph = build_graph(spec, loss_options(job));
+  const RankEstimate rank = estimate_rank(graph, job, cluster, {.run = {.clip = false}});
+  CHECK(LeastMemory(cluster).requested(graph, job) <= rank.peak_requested);
+}
+
 TEST_CASE("the bound counts units that are gathered ahead in forward, and the last block's where it is kept") {
   const ModelSpec spec = testing::small_model("llama");
   const Cluster cluster = parse_cluster("4xcpu-4GiB");
