@@ -1,6 +1,6 @@
 """Trains transformers' Llama for three steps with memory savers of the libraries that people use, as their users write it: for phantom GPUs.
 
-Prints the peaks of the caching allocator over all steps, or what a library raised in them. With several ranks (torchrun) FSDP2 shards layer by layer.
+Prints the peaks of the caching allocator over all steps, or what a library raised in them. With several ranks (torchrun), or to offload parameters, FSDP2 shards layer by layer.
 """
 
 import argparse
@@ -10,13 +10,14 @@ import json
 import os
 import pathlib
 import re
+import sys
 
 import torch
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
 
 STEPS = 3
-SHARDED = int(os.environ.get("WORLD_SIZE", "1")) > 1
+SHARDED = int(os.environ.get("WORLD_SIZE", "1")) > 1 or "--offload-params" in sys.argv  # FSDP2 alone offloads parameters
 
 
 def parse():

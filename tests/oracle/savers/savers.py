@@ -3,6 +3,8 @@
 import dataclasses
 
 MODEL, CARD, SEQUENCE = "meta-llama/Llama-3.1-8B", "H200", 4096
+# For updates in host memory, which a rehearsal really computes: 8 bytes for each parameter there.
+SMALL = "meta-llama/Llama-3.2-1B"
 CARDS = (1, 4, 8)
 ALONE, SHARDED = (1,), (4, 8)
 # Both sides: everything in bf16, AdamW's states too; one row of 4096 tokens.
@@ -29,6 +31,7 @@ class Saver:
     libraries: tuple = ()
     clips: bool = True
     cards: tuple = CARDS
+    model: str = MODEL
 
 
 def optimizer(name, option, stack=None):
@@ -93,5 +96,13 @@ SAVERS = [
     Saver("8-bit states, updates within backward, loss in chunks, own kernels", {"optimizer": "adamw-8bit", "optimizer-in-backward": "on", "loss": "chunked:16", **OWN}, clips=False),
 ]
 
-# Where the engine needs more than a library, by saver, number of cards and figure: why. Nowhere, at present.
+OFFLOADED = [
+    Saver("nothing but recomputed activations", {}, (Library("torch AdamW, transformers' checkpointing", (), stack={}),), cards=ALONE, model=SMALL),
+    Saver("states in host memory", {"offload": "optimizer"}, (Library("torchao's CPUOffloadOptimizer", ("--optimizer", "torchao-offload")),), clips=False, cards=ALONE, model=SMALL),
+    Saver("states and gradients in host memory", {"offload": "optimizer+gradients"},
+          (Library("torchao's CPUOffloadOptimizer, which offloads gradients", ("--optimizer", "torchao-offload-gradients")),), clips=False, cards=ALONE, model=SMALL),
+    Saver("all parameters in host memory", {"offload": "params"}, (Library("FSDP2's CPUOffloadPolicy", ("--offload-params",)),), cards=ALONE, model=SMALL),
+]
+
+# Where the engine needs more than a library, by model, saver, number of cards and figure: why. Nowhere, at present.
 HIGHER = {}

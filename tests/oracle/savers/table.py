@@ -14,7 +14,7 @@ import pathlib
 import sys
 import tempfile
 
-from savers import BASE, CARD, CARDS, HIGHER, LOOP, MODEL, SAVERS, SEQUENCE
+from savers import BASE, CARD, CARDS, HIGHER, LOOP, MODEL, OFFLOADED, SAVERS, SEQUENCE, SMALL
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
 from figures import keep, last_object, run, write_between  # noqa: E402
@@ -26,7 +26,9 @@ DATA = ROOT / "configs" / "published" / "savers.json"
 PAGE = ROOT / "docs" / "savers.md"
 BEGIN, END = "<!-- written by scripts/savers -->", "<!-- end -->"
 GIB = 2**30
-ABOUT = ("Memory savers on Llama-3.1-8B: predicted for vramfit's engine, and rehearsed on phantom GPUs with the libraries that people use; nothing was "
+ALL = [*SAVERS, *OFFLOADED]
+TABLES = [*((MODEL, cards) for cards in CARDS), (SMALL, 1)]
+ABOUT = ("Memory savers on Llama-3.1-8B, and on Llama-3.2-1B where host memory updates it: predicted for vramfit's engine, and rehearsed on phantom GPUs with the libraries that people use; nothing was "
          "measured on a card. Bytes of the caching allocator, rank 0, over the first three steps.")
 
 
@@ -34,8 +36,8 @@ def words(fields):
     return [str(word) for name, value in fields.items() for word in ("--" + name, value)]
 
 
-def estimate(cards, flags):
-    return json.loads(run([PROGRAMS / "vramfit", "estimate", MODEL, "--gpus", f"{cards}x{CARD}", "--json", *flags]))
+def estimate(model, cards, flags):
+    return json.loads(run([PROGRAMS / "vramfit", "estimate", model, "--gpus", f"{cards}x{CARD}", "--json", *flags]))
 
 
 def figures(answer):
@@ -45,26 +47,26 @@ def figures(answer):
 
 
 def engine(saver, cards):
-    answer = estimate(cards, ["--stack", "vramfit", *words({**BASE, **saver.flags}), *([] if saver.clips else ["--no-clip"])])
+    answer = estimate(saver.model, cards, ["--stack", "vramfit", *words({**BASE, **saver.flags}), *([] if saver.clips else ["--no-clip"])])
     if answer["verdict"] == "not_modelled":
         raise SystemExit(f"{saver.name}: not modelled: {answer['why']}")
     return figures(answer)
 
 
-def stack(library, cards):
+def stack(library, saver, cards):
     """What vramfit's rules for the library's stack say of the same job; nothing where it has none, or where the library fails."""
     if library.stack is None or cards in library.fails_on:
         return {}
     flags = words({**LOOP, **library.stack})
-    answer = estimate(cards, flags)
+    answer = estimate(saver.model, cards, flags)
     return {} if answer["verdict"] == "not_modelled" else {"stack": {"flags": flags, **figures(answer)}}
 
 
-def rehearse(library, cards):
+def rehearse(library, model, cards):
     """Rank 0 of the library's run; with weights of no value where it quantizes what it reads."""
     with tempfile.TemporaryDirectory() as folder:
-        run([PROGRAMS / "vramfit", "fake-weights", MODEL, folder, "--dtype", "bf16"])
-        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", cards] if cards > 1 else []
+        run([PROGRAMS / "vramfit", "fake-weights", model, folder, "--dtype", "bf16"])
+        launcher = ["-m", "torch.distributed.run", "--nproc-per-node", cards] if cards > 1 or "--offload-params" in library.options else []
         out = run([PROGRAMS / "vramfit", "rehearse", "--gpus", f"{cards}x{CARD}", "--ranks", "0", "--", sys.executable, *launcher, FOLDER / "library.py",
                    pathlib.Path(folder, "config.json"), "--sequence", SEQUENCE, *library.options], {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}, timeout=900)
     done = last_object(out)
@@ -73,37 +75,42 @@ def rehearse(library, cards):
     return done
 
 
-def rehearsed(library, cards, known):
+def rehearsed(library, model, cards, known):
     """What is known of it, if it was asked for the same, or a rehearsal."""
     asked = {"name": library.name, "options": list(library.options)}
     for one in known:
         if {name: one[name] for name in asked} == asked and ("failed" in one) == (cards in library.fails_on):
             return {name: value for name, value in one.items() if name != "stack"}
-    return {**asked, **rehearse(library, cards)}
+    return {**asked, **rehearse(library, model, cards)}
 
 
 def read(saver, cards, known):
-    libraries = [{**rehearsed(library, cards, known), **stack(library, cards)} for library in saver.libraries if cards in library.cards]
-    row = {"saver": saver.name, "cards": cards, "flags": saver.flags, "clips": saver.clips, "vramfit": engine(saver, cards), "libraries": libraries}
+    libraries = [{**rehearsed(library, saver.model, cards, known), **stack(library, saver, cards)} for library in saver.libraries if cards in library.cards]
+    row = {"model": saver.model, "saver": saver.name, "cards": cards, "flags": saver.flags, "clips": saver.clips, "vramfit": engine(saver, cards), "libraries": libraries}
     print(*cells(row, row), sep=" | ", flush=True)
     return row
 
 
 def places(savers):
     """Each saver on each number of cards, in the order of the page."""
-    return [(saver, cards) for cards in CARDS for saver in savers if cards in saver.cards]
+    return [(saver, cards) for model, cards in TABLES for saver in savers if saver.model == model and cards in saver.cards]
+
+
+def place_of(row):
+    return row["model"], row["saver"], row["cards"]
 
 
 def measure(known):
     """All rows. What is known of libraries stays in the file until its row is there, so that a run that is stopped loses nothing."""
     import torch
-    libraries = {(row["saver"], row["cards"]): row["libraries"] for row in known}
-    rows = {(row["saver"], row["cards"]): row for row in known}
+    libraries = {place_of(row): row["libraries"] for row in known}
+    rows = {place_of(row): row for row in known}
     kept = {"about": ABOUT, "kind": "rehearsed and predicted", "torch": torch.__version__, "date": datetime.date.today().isoformat()}
-    for saver, cards in places(SAVERS):
-        rows[saver.name, cards] = read(saver, cards, libraries.get((saver.name, cards), []))
+    for saver, cards in places(ALL):
+        place = saver.model, saver.name, cards
+        rows[place] = read(saver, cards, libraries.get(place, []))
         keep(DATA, {**kept, "rows": list(rows.values())})
-    kept["rows"] = [rows[saver.name, cards] for saver, cards in places(SAVERS)]
+    kept["rows"] = [rows[saver.model, saver.name, cards] for saver, cards in places(ALL)]
     keep(DATA, kept)
     return kept
 
@@ -142,6 +149,11 @@ def on(cards):
     return f"{cards} card{'s' if cards > 1 else ''}"
 
 
+def title(model, cards):
+    """The first tables are of one model, which the page names above them."""
+    return on(cards) if model == MODEL else f"{on(cards)}, {model.split('/')[-1]}"
+
+
 def compared(rows):
     """Each library that ran, beside the engine."""
     return [(row, library) for row in rows for library in row["libraries"] if "failed" not in library]
@@ -152,8 +164,8 @@ def higher(rows):
     for row, library in compared(rows):
         for figure in ("allocated", "reserved"):
             if row["vramfit"][figure] > library[figure]:
-                yield ((row["saver"], row["cards"], figure),
-                       f"{row['saver']}, {on(row['cards'])}: {figure} {gib(row['vramfit'][figure])}, with {library['name']} {gib(library[figure])}")
+                yield ((*place_of(row), figure),
+                       f"{row['saver']}, {title(row['model'], row['cards'])}: {figure} {gib(row['vramfit'][figure])}, with {library['name']} {gib(library[figure])}")
 
 
 def failed(rows):
@@ -179,8 +191,8 @@ def alike(rows):
 def render(kept):
     rows = kept["rows"]
     text = ["", f"torch {kept['torch']} and its libraries on {CARD} (phantom), {kept['date']}. GiB, allocated / reserved.", ""]
-    for cards in CARDS:
-        text += [f"### {on(cards)}", "", *table([row for row in rows if row["cards"] == cards]), ""]
+    for model, cards in TABLES:
+        text += [f"### {title(model, cards)}", "", *table([row for row in rows if (row["model"], row["cards"]) == (model, cards)]), ""]
     above = [f"- {line}: {HIGHER.get(place, 'nobody knows why')}" for place, line in higher(rows)]
     count = len(compared(rows))
     text += [f"Of {2 * count} figures of {count} comparisons with a library, the engine's is higher in {len(above) or 'none'}" + (":" if above else "."), "", *above, *([""] if above else [])]
@@ -203,18 +215,19 @@ def changed(row, saver):
         yield f"{saver.name} on {on(row['cards'])}: libraries changed; table.py go-on"
         return
     for library, one in zip(asked, row["libraries"]):
-        today = stack(library, row["cards"]).get("stack")
+        today = stack(library, saver, row["cards"]).get("stack")
         if (today is None) != ("stack" not in one) or (today and (today["flags"] != one["stack"]["flags"] or differs(today, one["stack"]))):
             yield f"{saver.name} on {on(row['cards'])}, {library.name}: {today}, the page says {one.get('stack')}"
 
 
 def failures(kept):
-    rows = {(row["saver"], row["cards"]): row for row in kept["rows"]}
-    for saver, cards in places(SAVERS):
-        if (saver.name, cards) in rows:
-            yield from changed(rows[saver.name, cards], saver)
+    rows = {place_of(row): row for row in kept["rows"]}
+    for saver, cards in places(ALL):
+        place = saver.model, saver.name, cards
+        if place in rows:
+            yield from changed(rows[place], saver)
         else:
-            yield f"{saver.name} on {on(cards)}: missing; table.py go-on"
+            yield f"{saver.name}, {title(saver.model, cards)}: missing; table.py go-on"
     above = dict(higher(kept["rows"]))
     yield from (f"{line}: HIGHER has no reason" for place, line in above.items() if place not in HIGHER)
     yield from (f"{place}: not higher any more, but in HIGHER" for place in HIGHER if place not in above)
@@ -222,7 +235,7 @@ def failures(kept):
 
 def main(mode, *names):
     if mode == "try":
-        for saver, cards in places([saver for saver in SAVERS if saver.name in names]):
+        for saver, cards in places([saver for saver in ALL if saver.name in names]):
             read(saver, cards, [])
         return 0
     kept = json.loads(DATA.read_text(encoding="utf-8")) if DATA.exists() else {"rows": []}
