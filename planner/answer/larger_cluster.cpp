@@ -137,7 +137,8 @@ std::optional<OffloadedPlan> offloaded_by(std::vector<std::vector<Change>> group
   for (std::vector<Change>& bases : groups) {
     const std::optional<Fitting> found = fastest_of(std::move(bases), request, evaluator, -1, Alike::one, counts);
     if (!found) continue;
-    return OffloadedPlan{.host = request.cluster.cards_per_node * found->rank.host,
+    return OffloadedPlan{.job = found->option.job,
+                         .host = request.cluster.cards_per_node * found->rank.host,
                          .total = found->rank.total,
                          .tokens_per_second = found->option.tokens_per_second,
                          .needs = found->option.needs};

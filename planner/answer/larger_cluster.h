@@ -24,6 +24,7 @@ std::optional<OtherCluster> larger_cluster(const PlanRequest& asked, const std::
 /// What a job needs on the same cluster if its nodes have as much host memory as is wanted: the fastest that fits, of
 /// configurations that are alike only one looked at.
 struct OffloadedPlan {
+  Job job;
   Bytes host;   // of a node
   Bytes total;  // of the worst rank
   double tokens_per_second = 0;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -63,19 +64,14 @@ class Explanation {
     plan_.closest = {.job = estimate.job, .total = rank.total};
     const bool lacks_host_memory = exceeds_host_memory(estimate.host_bytes, estimate.cluster);
     const bool lacks_card_memory = verdict_of(rank, estimate.cluster.card.memory) != Verdict::fits;
-    if (!lacks_host_memory) {
-      none_.needs = shortage_text(rank, estimate.cluster);
-    } else if (!lacks_card_memory) {
-      none_.needs = host_shortage_text(estimate.host_bytes, estimate.cluster);
-      enough_host_memory_ = estimate.host_bytes;
+    if (lacks_host_memory && !lacks_card_memory) {
+      say_that_it_lacks_host(estimate.host_bytes);
+    } else if (lacks_host_memory) {
+      say_that_it_lacks("the smallest", fmt::format("{}, and {}", shortage_text(rank, estimate.cluster),
+                                                    host_shortage_text(estimate.host_bytes, estimate.cluster)));
     } else {
-      none_.needs = fmt::format("{}, and {}", shortage_text(rank, estimate.cluster),
-                                host_shortage_text(estimate.host_bytes, estimate.cluster));
+      say_that_it_lacks("the smallest", shortage_text(rank, estimate.cluster));
     }
-    const char* const which = lacks_host_memory && !lacks_card_memory ? "what the card holds" : "the smallest";
-    none_.lacks = fmt::format("no plan{} fits {}{}: {} needs {}", set_choices(request_), request_.cluster.text,
-                              decided_choices(request_), which, none_.needs);
-    plan_.why = none_.lacks;
   }
 
   // Names each choice that was set and without which the job would fit.
@@ -114,11 +110,34 @@ class Explanation {
   }
 
   void offer_elsewhere(ElsewhereFits found, const std::shared_ptr<ModelStages>& model) {
+    name_the_least_host_memory(found.offloaded);
     offer_host_memory(std::move(found.offloaded), model);
     offer_other_cluster(std::move(found));
   }
 
  private:
+  void say_that_it_lacks(std::string_view which, std::string needs) {
+    std::string lacks = fmt::format("no plan{} fits {}{}: {} needs {}", set_choices(request_), request_.cluster.text,
+                                    decided_choices(request_), which, needs);
+    plan_.why.replace(0, none_.lacks.size(), lacks);
+    none_.needs = std::move(needs);
+    none_.lacks = std::move(lacks);
+  }
+
+  void say_that_it_lacks_host(Bytes of_a_node) {
+    say_that_it_lacks("what the card holds", host_shortage_text(of_a_node, request_.cluster));
+    enough_host_memory_ = of_a_node;
+  }
+
+  // What needs least of the card need not need least of the host: a plan without changes may do with less.
+  void name_the_least_host_memory(const std::vector<OffloadedPlan>& offloaded) {
+    if (!enough_host_memory_ || offloaded.empty()) return;
+    const OffloadedPlan& plan = offloaded.front();
+    if (!plan.needs.empty() || plan.host >= *enough_host_memory_) return;
+    plan_.closest = {.job = plan.job, .total = plan.total};
+    say_that_it_lacks_host(plan.host);
+  }
+
   // FSDP2 in place of DDP, where the library has another runtime for it: by the flag that asked for DDP.
   void offer_sharded() {
     std::optional<Job> sharded = sharded_instead(asked_.job, request_.cluster, request_.fixed);

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "base/units.h"
 #include "job/cluster/host_memory.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
@@ -105,6 +106,22 @@ TEST_CASE("hints of host memory that are followed as they are printed give a pla
       CHECK(make_plan(with_hinted_host(request, none)).chosen);
     }
   }
+}
+
+TEST_CASE("where host memory alone is missing, the answer begins with the least that is known to do") {
+  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
+                      .job = unresolved_job(),
+                      .fixed = {},
+                      .cluster = parse_cluster("4xRTX4090,host=93GiB"),
+                      .allowed = {}};
+  const Plan none = make_plan(request);
+  REQUIRE_FALSE(none.chosen);
+  CAPTURE(none.why);
+  const std::vector<OffloadedPlan> found = with_host_memory(request, new_model(request));
+  REQUIRE_FALSE(found.empty());
+  CHECK(none.none->needs.starts_with(format_gib(found.front().host)));
+  REQUIRE(none.closest);
+  CHECK(job_as_flags(none.closest->job, unresolved_job()) == job_as_flags(found.front().job, unresolved_job()));
 }
 
 TEST_CASE("what is needed elsewhere is said with the changes that are allowed") {
