@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/suggest.h"
 #include "base/units.h"
+#include "job/fields/trained_dtype.h"
 
 namespace vramfit {
 
@@ -40,9 +41,8 @@ Precision precision_named(std::string_view name) {
 
 LossScale loss_scaling(const Job& job) {
   if (!std::holds_alternative<LossScaleByPrecision>(job.loss_scale)) return job.loss_scale;
-  // Gradients add up in the storage dtype.
   const Precision& p = job.precision;
-  const bool narrow = p.compute == Dtype::f16 || p.reduce == Dtype::f16 || p.storage == Dtype::f16;
+  const bool narrow = p.compute == Dtype::f16 || p.reduce == Dtype::f16 || kept_gradient_dtype(job) == Dtype::f16;
   if (narrow) return DynamicLossScale{};
   return NoLossScale{};
 }

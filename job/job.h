@@ -102,7 +102,7 @@ struct Job {
   std::string allocator = "expandable";  // native, expandable, arena, or KEY=VALUE,...
   std::vector<std::string> freeze;       // globs over parameter names, or parts of the model by name
   std::optional<Dtype> master_dtype;     // of trained matrices of layers, with scales; none: precision.storage
-  std::optional<Dtype> gradient_dtype;   // of trained matrices of layers, while they add up; none: precision.storage
+  std::optional<Dtype> gradient_dtype;   // while they add up; FP8: of trained matrices; none: precision.storage
   bool sends_fp8_gradients = false;      // to the ranks that keep them, as such codes
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
   std::string quantization = "none";     // row of job/parameters/quantization.h, of frozen matrices of layers

@@ -11,6 +11,7 @@
 #include "job/fields/field_text.h"
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/trained_dtype.h"
 #include "job/optimizers/optimizers.h"
 #include "job/parameters/freeze.h"
 #include "job/parameters/quantization.h"
@@ -109,6 +110,11 @@ std::string why_no_kernels(const Job& job, const ModelSpec& /*spec*/, const Valu
 /// Adapters leave all else frozen, unless `--freeze none` trains it, too.
 bool has_frozen_weights(const Job& job) { return has_adapters(job) ? !freezes_nothing(job) : !job.freeze.empty(); }
 
+/// "bf16", whether a flag says so or parameters have it; "fp8".
+std::string gradient_dtype_of(const Job& job) {
+  return keeps_fp8_gradients(job) ? get_gradient_dtype(job) : std::string(dtype_name(kept_gradient_dtype(job)));
+}
+
 /// Of a job that has some. DeepSpeed converts weights to what it computes in, so that what they were loaded in is
 /// something for QLoRA alone.
 Dtype frozen_dtype_in(const Job& job) {
@@ -131,6 +137,17 @@ std::vector<Job> frozen_dtypes(const Job& job, const ModelSpec& /*spec*/, const 
 std::string why_no_frozen_dtype(const Job& job, const ModelSpec& /*spec*/, const Values& /*values*/) {
   if (!has_frozen_weights(job)) return "all weights are trained; use --method lora or --freeze";
   return fmt::format("frozen weights are in {} already", dtype_name(frozen_dtype_in(job)));
+}
+
+// Another dtype than parameters have, by name alone: it halves no more than gradients, of which many ranks have few.
+std::vector<Job> gradient_dtypes(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
+  std::vector<Job> changed = with_each(job, "gradient_dtype", &Job::gradient_dtype, values);
+  std::erase_if(changed, [&](const Job& choice) { return gradient_dtype_of(choice) == gradient_dtype_of(job); });
+  return changed;
+}
+
+std::string why_no_gradient_dtype(const Job& /*job*/, const ModelSpec& /*spec*/, const Values& values) {
+  return values.empty() ? "it needs a value, such as --allow gradient-dtype:bf16" : "";
 }
 
 std::vector<std::int64_t> numbers_of(const Values& values) {
@@ -268,6 +285,7 @@ void check_value(std::string_view field, const std::string& value) {
 }
 void check_optimizer(const std::string& name) { check_value("optimizer", name); }
 void check_frozen_dtype(const std::string& name) { check_value("frozen_dtype", name); }
+void check_gradient_dtype(const std::string& name) { check_value("gradient_dtype", name); }
 void check_kernels(const std::string& name) { check_value("kernels", name); }
 void check_method(const std::string& name) { check_value("method", name); }
 void check_number(const std::string& value) { whole_number(value, 1, kMostNumber); }
@@ -288,6 +306,13 @@ constexpr std::array kResultChanges{
                  .why_none = why_no_frozen_dtype,
                  .value = frozen_dtype_of,
                  .check = check_frozen_dtype},
+    ResultChange{.name = "gradient-dtype",
+                 .field = "gradient_dtype",
+                 .example = "gradient-dtype:bf16",
+                 .choices = gradient_dtypes,
+                 .why_none = why_no_gradient_dtype,
+                 .value = gradient_dtype_of,
+                 .check = check_gradient_dtype},
     ResultChange{.name = "precision",
                  .field = "precision",
                  .example = "precision:bf16-pure",

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "job/allocator/allocator_settings.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/trained_dtype.h"
 #include "job/resolve_job.h"
 #include "job/sharding/sharding.h"
 #include "job/stacks/stacks.h"
@@ -96,15 +97,24 @@ std::string why_no_ddp(const Job& job, const Cluster& /*cluster*/) {
   return job.runtime == Runtime::pytorch && job.mesh.replicate > 1 ? "" : "only DDP reads it";
 }
 
+std::string why_same_gradients(const Job& job, const Cluster& /*cluster*/) {
+  return fmt::format("parameters are stored in {} too, and gradients then have it anyway",
+                     dtype_name(job.precision.storage));
+}
+
 std::string why_not_said(const Job& /*job*/, const Cluster& /*cluster*/) { return ""; }
 
 bool is_on_cpu(const Job& /*job*/, const Cluster& cluster) { return cluster.is_cpu(); }
+bool is_gradient_dtype_void(const Job& job, const Cluster& /*cluster*/) {
+  return !keeps_fp8_gradients(job) && kept_gradient_dtype(job) == job.precision.storage;
+}
 bool is_allocator_void(const Job& job, const Cluster& cluster) {
   return puts_gradients_first(job.allocator) || (cluster.is_cpu() && !is_arena(job.allocator));
 }
 
 constexpr std::array kRows{Row{"reduce_dtype", why_no_reduction},
                            Row{"output_dtype", why_same_output},
+                           Row{"gradient_dtype", why_same_gradients, is_gradient_dtype_void},
                            Row{"sharding", why_same_sharding},
                            Row{"reshard", why_same_reshard},
                            Row{"wrap", why_not_said},
@@ -129,7 +139,8 @@ std::optional<Job> without(const JobField& field, const Job& job, const ModelSpe
     }
     usual.precision = precision_on(job, job.precision.name);
     Job other = job;
-    field.set(other, field.get(usual));
+    const std::string value = field.get(usual);
+    value.empty() ? void(other.gradient_dtype = usual.gradient_dtype) : field.set(other, value);  // no text says none
     std::vector<std::string> notes;
     other = resolve_job(other, spec, cluster, notes);
     require_rules(other, cluster);

@@ -19,8 +19,14 @@ enum class Buffers { none, one_shard, many_shards };
 
 class Walk {
  public:
-  Walk(const TapeInputs& inputs, const Segment& segment, const SegmentTape& tape)
-      : in_(inputs), segment_(segment), tape_(tape), values_(segment.values.size(), -1), gradients_(values_) {}
+  /// `gradient`: the dtype of gradient shards.
+  Walk(const TapeInputs& inputs, const Segment& segment, const SegmentTape& tape, Dtype gradient)
+      : in_(inputs),
+        segment_(segment),
+        tape_(tape),
+        gradient_dtype_(gradient),
+        values_(segment.values.size(), -1),
+        gradients_(values_) {}
 
   void hold_value(int value) { values_[at(value)] = make(bytes_of(value)); }
   void hold_gradient(int value) { gradients_[at(value)] = make(bytes_of(value)); }
@@ -139,7 +145,7 @@ class Walk {
   /// Lives until the segment is done.
   void add_buffer(OpKind kind, int parameter) {
     const Dtype dtype = gradient_dtype(kind, in_.precision);
-    if (buffers_ == Buffers::none || (buffers_ == Buffers::one_shard && dtype == in_.precision.storage)) return;
+    if (buffers_ == Buffers::none || (buffers_ == Buffers::one_shard && dtype == gradient_dtype_)) return;
     if (std::ranges::find(written_, parameter) != written_.end()) return;
     written_.push_back(parameter);
     grow(element_count(in_.graph.parameters[at(parameter)]) * dtype_bytes(dtype));
@@ -170,6 +176,7 @@ class Walk {
   const TapeInputs& in_;
   const Segment& segment_;
   const SegmentTape& tape_;
+  Dtype gradient_dtype_;
   std::vector<Storage> storages_;
   std::vector<int> values_, gradients_;  // numbers of storages; -1: none
   std::vector<int> written_;             // parameters whose gradients have buffers
@@ -220,9 +227,9 @@ CheckpointedActivations checkpointed(Walk walk, const Segment& segment, const Se
   return activations;
 }
 
-SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, const SegmentTape& tape) {
+SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, const SegmentTape& tape, Dtype gradient) {
   const bool is_last = &segment == &inputs.graph.segments.back();
-  const Walk empty(inputs, segment, tape);
+  const Walk empty(inputs, segment, tape, gradient);
   Walk forward = empty;
   SavedActivations saved;
   saved.input = forward.bytes_of(0);
@@ -253,12 +260,12 @@ SavedActivations saved_by(const TapeInputs& inputs, const Segment& segment, cons
 
 }  // namespace
 
-std::vector<SavedActivations> saved_activations(const TapeInputs& inputs, const SharedTapes& tapes) {
+std::vector<SavedActivations> saved_activations(const TapeInputs& inputs, const SharedTapes& tapes, Dtype gradient) {
   std::vector<SavedActivations> saved;
   std::map<const SegmentTape*, SavedActivations> known;  // layers that are built alike share a tape
   for (std::size_t s = 0; s < tapes.size(); ++s) {
     const auto [entry, is_new] = known.try_emplace(tapes[s].get());
-    if (is_new) entry->second = saved_by(inputs, inputs.graph.segments[s], *tapes[s]);
+    if (is_new) entry->second = saved_by(inputs, inputs.graph.segments[s], *tapes[s], gradient);
     saved.push_back(entry->second);
   }
   return saved;

@@ -39,7 +39,7 @@ struct SavedActivations {
   std::vector<CheckpointedActivations> selective;  // likewise, by policy
 };
 
-/// One entry a segment. `tapes`: made from the inputs.
-std::vector<SavedActivations> saved_activations(const TapeInputs& inputs, const SharedTapes& tapes);
+/// One entry a segment. `tapes`: made from the inputs. `gradient`: of gradient shards.
+std::vector<SavedActivations> saved_activations(const TapeInputs& inputs, const SharedTapes& tapes, Dtype gradient);
 
 }  // namespace vramfit

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "estimator/least/job_keys.h"
+#include "job/fields/trained_dtype.h"
 
 namespace vramfit {
 
@@ -26,7 +27,8 @@ const std::vector<SavedActivations>& SharedStages::saved_of(const Graph& graph, 
   const auto known = saved_.find(key);
   if (known != saved_.end()) return known->second;
   const TapeInputs inputs = tape_inputs(graph, job, device_);
-  return saved_.emplace(std::move(key), saved_activations(inputs, tapes_of(graph, job))).first->second;
+  std::vector<SavedActivations> saved = saved_activations(inputs, tapes_of(graph, job), kept_gradient_dtype(job));
+  return saved_.emplace(std::move(key), std::move(saved)).first->second;
 }
 
 }  // namespace vramfit

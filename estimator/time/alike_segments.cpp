@@ -14,7 +14,7 @@ bool are_laid_out_alike(const Unit& a, const Unit& b) {
     q.parameter = p.parameter;
     return p == q;
   };
-  return a.compute == b.compute && a.reduce == b.reduce && a.gradient == b.gradient &&
+  return a.compute == b.compute && a.reduce == b.reduce && a.trained == b.trained && a.gradient == b.gradient &&
          a.gathered_elements == b.gathered_elements && a.trainable_elements == b.trainable_elements &&
          a.fp8_gradient_elements == b.fp8_gradient_elements && a.fp8_gradients == b.fp8_gradients &&
          a.sends_fp8_gradients == b.sends_fp8_gradients && a.scaled_elements == b.scaled_elements &&

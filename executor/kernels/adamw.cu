@@ -1,4 +1,4 @@
-// AdamW whose averages are numbers: of another dtype than the parameters, or with parameters that are rounded
+// AdamW whose averages or gradients are numbers of another dtype than the parameters, or whose parameters are rounded
 // stochastically. Each number is read and written once, four by a thread at a time.
 #include "executor/kernels/functions.h"
 #include "executor/kernels/numbers.cuh"
@@ -33,16 +33,16 @@ struct Stochastic {
   }
 };
 
-template <typename T, typename State>
+template <typename T, typename State, typename Gradients>
 struct Elements {
   T* parameters;
-  const T* gradients;
+  Gradients gradients;  // of which [i] is a number in fp32
   State *first, *second;
   float divisor;
 
   template <typename Round>
   __device__ void update(const AdamNumbers& numbers, std::int64_t i, const Round& round) const {
-    const float gradient = to_float(gradients[i]) / divisor;
+    const float gradient = gradients[i] / divisor;
     const float m = numbers.first(to_float(first[i]), gradient), v = numbers.second(to_float(second[i]), gradient);
     parameters[i] = round.template of<T>(numbers.parameter(to_float(parameters[i]), m, v), i);
     first[i] = rounded<State>(m);
@@ -52,9 +52,9 @@ struct Elements {
   template <typename Round>
   __device__ void update_pack(const AdamNumbers& numbers, std::int64_t i, const Round& round) const {
     Pack<T, kPack> p = read<kPack>(parameters + i);
-    const Pack<T, kPack> g = read<kPack>(gradients + i);
+    const Pack<float, kPack> g = gradients.template pack<kPack>(i);
     Pack<State, kPack> m = read<kPack>(first + i), v = read<kPack>(second + i);
-    const Elements own{p.at, g.at, m.at, v.at, divisor};
+    const Elements<T, State, const float*> own{p.at, g.at, m.at, v.at, divisor};
     for (int k = 0; k < kPack; ++k) own.update(numbers, k, Shifted<Round>{round, i});
     write(parameters + i, p);
     write(first + i, m);
@@ -79,8 +79,8 @@ __global__ void update_elements(AdamwUpdate update, PlainAverages averages, std:
   if (threadIdx.x == 0) numbers = AdamNumbers(update.rates, static_cast<double>(*update.steps));
   __syncthreads();
   if (update.found_inf != nullptr && *update.found_inf != 0) return;
-  const Elements<T, State> elements{
-      static_cast<T*>(update.parameters) + offset, static_cast<const T*>(update.gradients) + offset,
+  const Elements<T, State, AnyNumbers> elements{
+      static_cast<T*>(update.parameters) + offset, gradients_from(update, offset),
       static_cast<State*>(averages.first) + offset, static_cast<State*>(averages.second) + offset,
       update.gradient_divisor == nullptr ? 1.0F : *update.gradient_divisor};
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

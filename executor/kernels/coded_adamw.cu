@@ -110,10 +110,10 @@ __device__ void update_values(const AdamNumbers& numbers, const AdamwUpdate& upd
                               float (&m)[kEach], float (&v)[kEach]) {
   T* const parameters = static_cast<T*>(update.parameters) + begin;
   Pack<T, kEach> p = read<kEach>(parameters);
-  const Pack<T, kEach> g = read<kEach>(static_cast<const T*>(update.gradients) + begin);
+  const Pack<float, kEach> g = gradients_from(update, 0).pack<kEach>(begin);
   const float divisor = update.gradient_divisor == nullptr ? 1.0F : *update.gradient_divisor;
   for (int i = 0; i < kEach; ++i) {
-    const float gradient = to_float(g.at[i]) / divisor;
+    const float gradient = g.at[i] / divisor;
     m[i] = numbers.first(m[i], gradient);
     v[i] = numbers.second(v[i], gradient);
     p.at[i] = rounded<T>(numbers.parameter(to_float(p.at[i]), m[i], v[i]));

@@ -12,11 +12,11 @@ enum class Number : std::uint8_t { f32, bf16, f16 };
 
 using Stream = void*;  // cudaStream_t
 
-/// An update of AdamW over flat tensors. Parameters and gradients have one dtype.
+/// An update of AdamW over flat tensors.
 struct AdamwUpdate {
   void* parameters;
   const void* gradients;
-  Number number;
+  Number number, gradient;  // of parameters, and of gradients
   std::int64_t elements;
   float* steps;                   // counted up first
   const float* gradient_divisor;  // null: none
@@ -234,7 +234,7 @@ struct Kernels {
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 9;
+inline constexpr int kInterface = 10;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

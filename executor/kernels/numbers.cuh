@@ -82,6 +82,41 @@ bool begins_with_pack(const T* at) {
   return reinterpret_cast<std::uintptr_t>(at) % alignof(Pack<T, kCount>) == 0;
 }
 
+/// Numbers of a kind that isn't known when the kernel is compiled. All threads of a kernel have one kind, so none waits
+/// for the others.
+struct AnyNumbers {
+  const void* at;
+  Number number;
+
+  __device__ float operator[](std::int64_t i) const {
+    if (number == Number::f32) return static_cast<const float*>(at)[i];
+    return number == Number::bf16 ? to_float(static_cast<const Bfloat16*>(at)[i])
+                                  : to_float(static_cast<const Float16*>(at)[i]);
+  }
+
+  /// kCount of them from `begin` on, where a pack begins.
+  template <int kCount>
+  __device__ Pack<float, kCount> pack(std::int64_t begin) const {
+    if (number == Number::f32) return read<kCount>(static_cast<const float*>(at) + begin);
+    return number == Number::bf16 ? widened(read<kCount>(static_cast<const Bfloat16*>(at) + begin))
+                                  : widened(read<kCount>(static_cast<const Float16*>(at) + begin));
+  }
+
+ private:
+  template <typename T, int kCount>
+  static __device__ Pack<float, kCount> widened(const Pack<T, kCount>& pack) {
+    Pack<float, kCount> wide;
+    for (int i = 0; i < kCount; ++i) wide.at[i] = to_float(pack.at[i]);
+    return wide;
+  }
+};
+
+/// An update's gradients from `offset` on.
+__device__ inline AnyNumbers gradients_from(const AdamwUpdate& update, std::int64_t offset) {
+  const auto* const begin = static_cast<const std::uint8_t*>(update.gradients);
+  return {begin + offset * (update.gradient == Number::f32 ? 4 : 2), update.gradient};
+}
+
 /// Calls visit(part) for all packs of the elements that are the thread's.
 template <int kCount, typename Visit>
 __device__ void each_part(std::int64_t elements, bool is_aligned, const Visit& visit) {

@@ -29,17 +29,17 @@ struct Averages {
 };
 
 /// A parameter's numbers, or those of a pack.
-template <typename T>
+template <typename T, typename Gradients>
 struct ScaledElements {
   T* parameters;
-  const T* gradients;
+  Gradients gradients;  // of which [i] is a number in fp32
   std::uint8_t* codes;
   Float16* halves;
   float first_scale, second_scale;  // before the update
   float divisor;
 
   __device__ Averages averages(const AdamNumbers& numbers, std::int64_t i) const {
-    const float gradient = to_float(gradients[i]) / divisor;
+    const float gradient = gradients[i] / divisor;
     return {numbers.first(E4m3::value(codes[i]) * first_scale, gradient),
             numbers.second(to_float(halves[i]) * second_scale, gradient)};
   }
@@ -52,12 +52,12 @@ struct ScaledElements {
     const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x, packs = count / kScaledPack;
     for (std::int64_t pack = thread; pack < packs; pack += step) {
       const std::int64_t begin = pack * kScaledPack;
-      const Pack<T, kScaledPack> g = read<kScaledPack>(gradients + begin);
+      const Pack<float, kScaledPack> g = gradients.template pack<kScaledPack>(begin);
       Pack<std::uint8_t, kScaledPack> c = read<kScaledPack>(codes + begin);
       Pack<Float16, kScaledPack> h = read<kScaledPack>(halves + begin);
       Pack<T, kScaledPack> p{};
       if constexpr (writes) p = read<kScaledPack>(parameters + begin);
-      const ScaledElements own{p.at, g.at, c.at, h.at, first_scale, second_scale, divisor};
+      const ScaledElements<T, const float*> own{p.at, g.at, c.at, h.at, first_scale, second_scale, divisor};
       for (int k = 0; k < kScaledPack; ++k) visit(own, k);
       if constexpr (writes) {
         write(parameters + begin, p);
@@ -71,11 +71,11 @@ struct ScaledElements {
 };
 
 template <typename T>
-__device__ ScaledElements<T> elements_of(const AdamwUpdate& update, const ScaledAverages& averages,
-                                         const ScaledStretch& stretch) {
+__device__ ScaledElements<T, AnyNumbers> elements_of(const AdamwUpdate& update, const ScaledAverages& averages,
+                                                     const ScaledStretch& stretch) {
   const ScaledNumbers& before = averages.numbers[stretch.parameter];
   return {.parameters = static_cast<T*>(update.parameters) + stretch.offset,
-          .gradients = static_cast<const T*>(update.gradients) + stretch.offset,
+          .gradients = gradients_from(update, stretch.offset),
           .codes = averages.first + stretch.offset,
           .halves = static_cast<Float16*>(averages.second) + stretch.offset,
           .first_scale = before.first_scale,
@@ -96,7 +96,7 @@ __global__ void find_largest(AdamwUpdate update, ScaledAverages averages, Scaled
   __syncthreads();
   if (update.found_inf != nullptr && *update.found_inf != 0) return;
   std::int32_t of_first = 0, of_second = 0;
-  const auto add = [&](const ScaledElements<T>& own, std::int64_t i) {
+  const auto add = [&](const auto& own, std::int64_t i) {
     const Averages average = own.averages(numbers, i);
     of_first = std::max(of_first, bits_of_size(average.first));
     of_second = std::max(of_second, bits_of_size(average.second));
@@ -125,7 +125,7 @@ __global__ void update_with_scales(AdamwUpdate update, ScaledAverages averages, 
   const float first_scale = scale_of(__int_as_float(found.largest_first), kFirst);
   const float second_scale = scale_of(__int_as_float(found.largest_second), kSecond);
   const float of_first = 1 / first_scale, of_second = 1 / second_scale;  // powers of two
-  const auto change = [&](const ScaledElements<T>& own, std::int64_t i) {
+  const auto change = [&](const auto& own, std::int64_t i) {
     const Averages average = own.averages(numbers, i);
     const float m = average.first, v = average.second;
     own.parameters[i] = rounded<T>(numbers.parameter(to_float(own.parameters[i]), m, v));

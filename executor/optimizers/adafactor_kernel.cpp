@@ -46,6 +46,7 @@ void adafactor_by_kernel(OptimizerCall& call) {
     check_launch(kernels.count_update({.parameters = nullptr,
                                        .gradients = nullptr,
                                        .number = cuda::Number::f32,
+                                       .gradient = cuda::Number::f32,
                                        .elements = 0,
                                        .steps = call.states[3].mutable_data_ptr<float>(),
                                        .gradient_divisor = nullptr,

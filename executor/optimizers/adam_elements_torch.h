@@ -8,13 +8,19 @@
 
 namespace vramfit {
 
-template <typename Number, typename State, typename Round>
-void update_adam_stretch(OptimizerCall& call, const AdamNumbers& numbers, std::int64_t offset, std::int64_t elements,
-                         const Round& round) {
+/// Of a unit's flat tensors.
+struct AdamStretch {
+  std::int64_t offset = 0, elements = 0;
+};
+
+template <typename Number, typename State, typename Gradient, typename Round>
+void update_adam_stretch(OptimizerCall& call, const Gradient* all_gradients, const AdamNumbers& numbers,
+                         const AdamStretch& stretch, const Round& round) {
   constexpr std::int64_t kGrain = 16384;  // elements that a thread takes at least
+  const auto& [offset, elements] = stretch;
   const float divisor = number(call.gradient_divisor, 1);
   auto* const parameters = call.parameters.mutable_data_ptr<Number>() + offset;
-  const auto* const gradients = call.gradients.const_data_ptr<Number>() + offset;
+  const auto* const gradients = all_gradients + offset;
   auto* const first = call.states[0].mutable_data_ptr<State>() + offset;
   auto* const second = call.states[1].mutable_data_ptr<State>() + offset;
   at::parallel_for(0, elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
@@ -32,16 +38,18 @@ void update_adam_stretch(OptimizerCall& call, const AdamNumbers& numbers, std::i
   });
 }
 
-/// Updates `elements` elements from `offset` on, each once, in fp32 in between. round(x, i) is what parameter i of them
-/// keeps of the fp32 number x. States are fp32 or bf16.
+/// Updates a stretch's elements, each once, in fp32 in between. round(x, i) is what parameter i of them keeps of the
+/// fp32 number x. States are fp32 or bf16.
 template <typename Number, typename Round>
-void update_adam_elements(OptimizerCall& call, const AdamNumbers& numbers, std::int64_t offset, std::int64_t elements,
+void update_adam_elements(OptimizerCall& call, const AdamNumbers& numbers, const AdamStretch& stretch,
                           const Round& round) {
-  if (call.states[0].scalar_type() == at::kFloat) {
-    update_adam_stretch<Number, float>(call, numbers, offset, elements, round);
-  } else {
-    update_adam_stretch<Number, at::BFloat16>(call, numbers, offset, elements, round);
-  }
+  with_gradients(call, [&](const auto* gradients) {
+    if (call.states[0].scalar_type() == at::kFloat) {
+      update_adam_stretch<Number, float>(call, gradients, numbers, stretch, round);
+    } else {
+      update_adam_stretch<Number, at::BFloat16>(call, gradients, numbers, stretch, round);
+    }
+  });
 }
 
 }  // namespace vramfit

@@ -1,9 +1,10 @@
 // AdamW. Where parameters, gradients and states have one dtype, by LibTorch's fused kernel: one call over a unit's flat
-// tensors. Where states have another, which that kernel refuses, an own loop on CPU ranks, and on GPUs chunks or an own
-// kernel.
+// tensors. Where some have another, which that kernel refuses, an own loop on CPU ranks, and on GPUs an own kernel or
+// chunks: with that kernel, where only gradients have another.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -25,21 +26,45 @@ void count(at::Tensor& step) {
   }
 }
 
-/// It allocates nothing on either device.
-void fused_adamw(OptimizerCall& call) {
+/// Of the elements from `first` on whose gradients these are; it allocates nothing on either device.
+void update_by_fused(OptimizerCall& call, std::int64_t first, const at::Tensor& gradient) {
+  const auto part = [&](const at::Tensor& flat) {
+    return std::vector<at::Tensor>{flat.narrow(0, first, gradient.numel())};
+  };
+  const std::vector<at::Tensor> gradients{gradient}, steps{call.states[2]};
+  const OptimizerOptions& o = call.options;
+  at::_fused_adamw_(part(call.parameters), gradients, part(call.states[0]), part(call.states[1]), {}, steps,
+                    o.learning_rate, o["beta1"], o["beta2"], o["weight-decay"], o["eps"], false, false,
+                    optional(call.gradient_divisor), optional(call.found_inf));
+}
+
+/// `update` of a step that is counted, unless it is skipped.
+template <typename Update>
+void in_counted_step(OptimizerCall& call, const Update& update) {
   at::Tensor& step = call.states[2];
   count(step);
-  const std::vector<at::Tensor> parameters{call.parameters}, gradients{call.gradients}, exp_avgs{call.states[0]},
-      exp_avg_sqs{call.states[1]}, steps{step};
-  const OptimizerOptions& o = call.options;
-  at::_fused_adamw_(parameters, gradients, exp_avgs, exp_avg_sqs, {}, steps, o.learning_rate, o["beta1"], o["beta2"],
-                    o["weight-decay"], o["eps"], false, false, optional(call.gradient_divisor),
-                    optional(call.found_inf));
-  if (call.found_inf != nullptr) step.sub_(*call.found_inf);  // a step that was skipped isn't counted
+  update();
+  if (call.found_inf != nullptr) step.sub_(*call.found_inf);
+}
+
+void fused_adamw(OptimizerCall& call) {
+  in_counted_step(call, [&] { update_by_fused(call, 0, call.gradients); });
+}
+
+/// Gradients of 16 bits become fp32 in the scratch, chunk by chunk.
+void fused_adamw_in_chunks(OptimizerCall& call) {
+  const std::int64_t elements = call.parameters.numel(), most = call.scratch->numel();
+  in_counted_step(call, [&] {
+    for (std::int64_t first = 0; first < elements; first += most) {
+      const std::int64_t count = std::min(most, elements - first);
+      update_by_fused(call, first, call.scratch->narrow(0, 0, count).copy_(call.gradients.narrow(0, first, count)));
+    }
+  });
 }
 
 bool is_of_one_dtype(const OptimizerCall& call) {
-  return call.states[0].scalar_type() == call.parameters.scalar_type();
+  const at::ScalarType type = call.parameters.scalar_type();
+  return call.states[0].scalar_type() == type && call.gradients.scalar_type() == type;
 }
 
 void adamw_on_cpu(OptimizerCall& call) {
@@ -48,12 +73,16 @@ void adamw_on_cpu(OptimizerCall& call) {
   count(call.states[2]);
   const AdamNumbers numbers(adam_rates(call.options), static_cast<double>(number(&call.states[2], 0)));
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, call.parameters.scalar_type(), "update_mixed", [&] {
-    update_adam_elements<scalar_t>(call, numbers, 0, call.parameters.numel(),
+    update_adam_elements<scalar_t>(call, numbers, {.elements = call.parameters.numel()},
                                    [](float x, std::int64_t) { return static_cast<scalar_t>(x); });
   });
 }
 
-void adamw_on_cuda(OptimizerCall& call) { is_of_one_dtype(call) ? fused_adamw(call) : update_chunks_on_cuda(call); }
+void adamw_on_cuda(OptimizerCall& call) {
+  if (is_of_one_dtype(call)) return fused_adamw(call);
+  const bool is_wide = call.parameters.scalar_type() == at::kFloat && call.states[0].scalar_type() == at::kFloat;
+  is_wide ? fused_adamw_in_chunks(call) : update_chunks_on_cuda(call);
+}
 
 void adamw_by_kernel(OptimizerCall& call) { is_of_one_dtype(call) ? fused_adamw(call) : update_plain_by_kernel(call); }
 

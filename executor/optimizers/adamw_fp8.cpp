@@ -42,10 +42,10 @@ class Largest {
 };
 
 /// A parameter's numbers.
-template <typename Number>
+template <typename Number, typename Gradient>
 struct Stretch {
   Number* parameters;
-  const Number* gradients;
+  const Gradient* gradients;
   std::uint8_t* codes;
   at::Half* halves;
   Scales scales;  // so far
@@ -62,8 +62,8 @@ struct Stretch {
 
 std::int32_t bits_of_size(float x) { return std::bit_cast<std::int32_t>(std::fabs(x)); }
 
-template <typename Number>
-Scales find_scales(const Stretch<Number>& p, const AdamNumbers& numbers, std::int64_t elements) {
+template <typename Number, typename Gradient>
+Scales find_scales(const Stretch<Number, Gradient>& p, const AdamNumbers& numbers, std::int64_t elements) {
   Largest first, second;
   at::parallel_for(0, elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::int32_t of_first = 0, of_second = 0;
@@ -80,8 +80,9 @@ Scales find_scales(const Stretch<Number>& p, const AdamNumbers& numbers, std::in
   return {scale_of(first.value(), kE4m3Format), scale_of(second.value(), kF16Format)};
 }
 
-template <typename Number>
-void update_stretch(const Stretch<Number>& p, const AdamNumbers& numbers, std::int64_t elements, const Scales& scales) {
+template <typename Number, typename Gradient>
+void update_stretch(const Stretch<Number, Gradient>& p, const AdamNumbers& numbers, std::int64_t elements,
+                    const Scales& scales) {
   const float of_first = 1 / scales.first, of_second = 1 / scales.second;  // powers of two
   at::parallel_for(0, elements, kGrain, [&](std::int64_t begin, std::int64_t end) {
     kernels::on_widest([&] {
@@ -96,27 +97,32 @@ void update_stretch(const Stretch<Number>& p, const AdamNumbers& numbers, std::i
   });
 }
 
+template <typename Number, typename Gradient>
+void update_each(OptimizerCall& call, const Gradient* gradients, const AdamNumbers& numbers) {
+  auto* first = call.states[2].mutable_data_ptr<float>();
+  auto* second = call.states[3].mutable_data_ptr<float>();
+  for (const ParameterRows& rows : call.rows) {
+    const Stretch<Number, Gradient> p{.parameters = call.parameters.mutable_data_ptr<Number>() + rows.offset,
+                                      .gradients = gradients + rows.offset,
+                                      .codes = call.states[0].mutable_data_ptr<std::uint8_t>() + rows.offset,
+                                      .halves = call.states[1].mutable_data_ptr<at::Half>() + rows.offset,
+                                      .scales = {*first, *second},
+                                      .divisor = number(call.gradient_divisor, 1)};
+    const std::int64_t elements = checked_mul(rows.held_rows, rows.columns);
+    const Scales scales = find_scales(p, numbers, elements);
+    update_stretch(p, numbers, elements, scales);
+    *first++ = scales.first;
+    *second++ = scales.second;
+  }
+}
+
 void adamw_fp8_on_cpu(OptimizerCall& call) {
   if (number(call.found_inf, 0) != 0) return;
   auto& steps = *call.states[4].mutable_data_ptr<float>();
   steps += 1.0F;
   const AdamNumbers numbers(adam_rates(call.options), static_cast<double>(steps));
-  auto* first = call.states[2].mutable_data_ptr<float>();
-  auto* second = call.states[3].mutable_data_ptr<float>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, call.parameters.scalar_type(), "update_fp8", [&] {
-    for (const ParameterRows& rows : call.rows) {
-      const Stretch<scalar_t> p{.parameters = call.parameters.mutable_data_ptr<scalar_t>() + rows.offset,
-                                .gradients = call.gradients.const_data_ptr<scalar_t>() + rows.offset,
-                                .codes = call.states[0].mutable_data_ptr<std::uint8_t>() + rows.offset,
-                                .halves = call.states[1].mutable_data_ptr<at::Half>() + rows.offset,
-                                .scales = {*first, *second},
-                                .divisor = number(call.gradient_divisor, 1)};
-      const std::int64_t elements = checked_mul(rows.held_rows, rows.columns);
-      const Scales scales = find_scales(p, numbers, elements);
-      update_stretch(p, numbers, elements, scales);
-      *first++ = scales.first;
-      *second++ = scales.second;
-    }
+    with_gradients(call, [&](const auto* gradients) { update_each<scalar_t>(call, gradients, numbers); });
   });
 }
 

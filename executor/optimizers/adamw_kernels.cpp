@@ -15,6 +15,7 @@ cuda::AdamwUpdate update_of(OptimizerCall& call) {
   return {.parameters = call.parameters.mutable_data_ptr(),
           .gradients = call.gradients.const_data_ptr(),
           .number = number_of(call.parameters.scalar_type()),
+          .gradient = number_of(call.gradients.scalar_type()),
           .elements = call.parameters.numel(),
           .steps = call.states.back().mutable_data_ptr<float>(),
           .gradient_divisor = number_at(call.gradient_divisor),

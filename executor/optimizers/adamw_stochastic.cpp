@@ -25,7 +25,7 @@ void on_cpu(OptimizerCall& call) {
   steps += 1.0F;
   const AdamNumbers numbers(adam_rates(call.options), static_cast<double>(steps));
   for (const RandomStretch& stretch : call.stretches) {
-    update_adam_elements<at::BFloat16>(call, numbers, stretch.offset, stretch.elements, [&](float x, std::int64_t i) {
+    update_adam_elements<at::BFloat16>(call, numbers, {stretch.offset, stretch.elements}, [&](float x, std::int64_t i) {
       return rounded(x, random_word(stretch.key, static_cast<std::uint64_t>(stretch.first + i)));
     });
   }

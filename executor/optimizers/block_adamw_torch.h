@@ -21,16 +21,16 @@ struct BlockAverages {
   float *first_scales, *second_scales;
 };
 
-template <typename First, typename Second, std::int64_t kBlock, typename T>
+template <typename First, typename Second, std::int64_t kBlock, typename T, typename Gradient>
 void update_block(const AdamNumbers& numbers, const BlockAverages& states, std::int64_t block, float divisor,
-                  T* parameters, const T* gradients) {
+                  T* parameters, const Gradient* gradients) {
   alignas(64) std::array<float, kBlock> m, v;
   std::uint8_t* const first = states.first_codes + block * (kBlock / First::kPerByte);
   std::uint8_t* const second = states.second_codes + block * (kBlock / Second::kPerByte);
   decode_block<First, kBlock>(first, states.first_scales[block], m.data());
   decode_block<Second, kBlock>(second, states.second_scales[block], v.data());
   T* const p = parameters + block * kBlock;
-  const T* const g = gradients + block * kBlock;
+  const Gradient* const g = gradients + block * kBlock;
   VRAMFIT_INDEPENDENT_ELEMENTS
   for (std::int64_t i = 0; i < kBlock; ++i) {
     const auto at = static_cast<std::size_t>(i);
@@ -58,12 +58,13 @@ void update_blocks(OptimizerCall& call) {
                              .second_scales = call.states[3].mutable_data_ptr<float>()};
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, call.parameters.scalar_type(), "update_blocks", [&] {
     auto* const parameters = call.parameters.mutable_data_ptr<scalar_t>();
-    const auto* const gradients = call.gradients.const_data_ptr<scalar_t>();
-    at::parallel_for(0, call.parameters.numel() / kBlock, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      kernels::on_widest([&] {
-        for (std::int64_t b = begin; b < end; ++b) {
-          update_block<First, Second, kBlock>(numbers, states, b, divisor, parameters, gradients);
-        }
+    with_gradients(call, [&](const auto* gradients) {
+      at::parallel_for(0, call.parameters.numel() / kBlock, kGrain, [&](std::int64_t begin, std::int64_t end) {
+        kernels::on_widest([&] {
+          for (std::int64_t b = begin; b < end; ++b) {
+            update_block<First, Second, kBlock>(numbers, states, b, divisor, parameters, gradients);
+          }
+        });
       });
     });
   });

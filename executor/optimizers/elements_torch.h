@@ -31,6 +31,15 @@ inline float number(const at::Tensor* tensor, float otherwise) {
   return tensor == nullptr ? otherwise : *tensor->const_data_ptr<float>();
 }
 
+/// Calls visit(gradients) with what they are: floats, or numbers of 16 bits.
+template <typename Visit>
+void with_gradients(const OptimizerCall& call, const Visit& visit) {
+  const at::Tensor& gradients = call.gradients;
+  const at::ScalarType type = gradients.scalar_type();
+  if (type == at::kFloat) return visit(gradients.const_data_ptr<float>());
+  type == at::kHalf ? visit(gradients.const_data_ptr<at::Half>()) : visit(gradients.const_data_ptr<at::BFloat16>());
+}
+
 /// CPU ranks: update(parameter, gradient, state) for each element of an optimizer with one state, the gradient divided
 /// and in fp32; nothing where the step is skipped.
 template <typename Update>

@@ -31,9 +31,9 @@ struct ParameterRows {
   std::int64_t all_rows = 0;  // on all ranks that hold some
 };
 
-/// Flat 1-D tensors over the trainable prefix of one unit's shard. Parameters and gradients have one dtype, states that
-/// of their row (program/optimizers); one without numbers is undefined. A call allocates nothing but what the row says
-/// of its form.
+/// Flat 1-D tensors over the trainable prefix of one unit's shard. States have the dtype of their row
+/// (program/optimizers), one without numbers is undefined; gradients that of parameters unless the row takes others. A
+/// call allocates nothing but what the row says of its form.
 struct OptimizerCall {
   at::Tensor& parameters;              // updated
   at::Tensor& gradients;               // may be overwritten

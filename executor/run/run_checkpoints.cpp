@@ -16,6 +16,7 @@
 #include "executor/checkpoint/mask_digest.h"
 #include "executor/training/trainer.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/trained_dtype.h"
 #include "job/run/run_flags.h"
 #include "program/files/checkpoint_steps.h"
 #include "program/files/peft_config.h"
@@ -61,6 +62,13 @@ std::vector<bool> scaled_parameters(const Graph& graph, const Job& job) {
   return is_scaled;
 }
 
+/// As they are kept: none is saved, so it doesn't matter how they are sent, nor whether a flag says the dtype.
+std::string gradient_fact(const Job& job) {
+  if (keeps_fp8_gradients(job)) return "fp8";
+  const Dtype kept = kept_gradient_dtype(job);
+  return kept == job.precision.storage ? "" : std::string(dtype_name(kept));
+}
+
 std::string mask_fact(const RunCheckpointInputs& inputs) {
   const Job& job = inputs.plan.job;
   const auto* file = std::get_if<GradientMaskFile>(&job.gradient_mask);
@@ -92,7 +100,7 @@ Facts run_facts(const RunCheckpointInputs& inputs, const Graph& graph, const Dat
   for (const JobField& field : job_fields()) {
     if (field.at_resume == AtResume::must_match) facts.emplace_back(flag_of(field), field.get(plan.job));
   }
-  facts.emplace_back("--gradient-dtype", plan.job.gradient_dtype ? "fp8" : "");  // sent or not: none is saved
+  facts.emplace_back("--gradient-dtype", gradient_fact(plan.job));
   facts.emplace_back("--gradient-mask", mask_fact(inputs));
   facts.emplace_back("--optimizer", plan.job.optimizer);
   for (const RunFlag& flag : run_flags()) {

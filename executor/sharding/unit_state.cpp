@@ -45,7 +45,7 @@ at::Tensor UnitState::gradients() const {
 
 at::Tensor UnitState::numbers(const UnitParameter& p) const {
   if (!p.is_scaled) return rows(p);
-  at::Tensor all = allocate_tensor({p.shard_elements}, unit_->gradient,
+  at::Tensor all = allocate_tensor({p.shard_elements}, unit_->trained,
                                    {shard(p).device(), Category::temporaries, "numbers to dump"});
   scaled_numbers({rows(p), scale(p)}, all);
   return all;

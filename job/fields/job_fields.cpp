@@ -91,7 +91,8 @@ constexpr std::array kJobFields{
              "on GPUs (fp16-mixed below compute capability 8.0), fp32 on CPU ranks",
              get_precision, set_precision, FieldGroup::common, HonouredBy::own_runtime, AtResume::in_part},
     JobField{"storage_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Dtype of parameter shards (the master weights) and of gradients. Default: set by --precision",
+             "Dtype of parameter shards (the master weights), and of gradients unless --gradient-dtype is given. "
+             "Default: set by --precision",
              get_dtype<&Precision::storage>, set_dtype<&Precision::storage>, FieldGroup::precision,
              HonouredBy::own_runtime, AtResume::must_match},
     JobField{"compute_dtype", FieldForm::text, "fp32|bf16|fp16",
@@ -262,9 +263,10 @@ constexpr std::array kJobFields{
              get_master_dtype, set_master_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional, Decides::parameters},
     JobField{
-        "gradient_dtype", FieldForm::text, "fp8|fp8-sent",
-        "How gradients of the layers' trained matrices are kept between reductions: e4m3 with a scale for each matrix; "
-        "fp8-sent: they are also sent as e4m3 to the rank that keeps them. Default: all gradients as --storage-dtype",
+        "gradient_dtype", FieldForm::text, "fp32|bf16|fp16|fp8|fp8-sent",
+        "Dtype in which gradients add up and wait for the update. fp8: those of the layers' trained matrices as e4m3 "
+        "with a scale for each; fp8-sent: they are also sent as e4m3 to the rank that keeps them. Default: "
+        "--storage-dtype",
         get_gradient_dtype, set_gradient_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::in_part,
         InPlan::optional, Decides::parameters},
     JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",

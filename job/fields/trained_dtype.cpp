@@ -1,6 +1,7 @@
 #include "job/fields/trained_dtype.h"
 
 #include <algorithm>
+#include <array>
 
 #include <fmt/format.h>
 
@@ -40,17 +41,22 @@ void set_master_dtype(Job& job, std::string_view value) {
 }
 
 std::string get_gradient_dtype(const Job& job) {
-  return !job.gradient_dtype ? "" : job.sends_fp8_gradients ? "fp8-sent" : "fp8";
+  if (!job.gradient_dtype) return "";
+  if (!keeps_fp8_gradients(job)) return std::string(dtype_name(*job.gradient_dtype));
+  return job.sends_fp8_gradients ? "fp8-sent" : "fp8";
 }
 
 void set_gradient_dtype(Job& job, std::string_view value) {
-  if (value != "fp8" && value != "fp8-sent") {
+  constexpr std::array kPlain{Dtype::f32, Dtype::bf16, Dtype::f16};
+  const auto* const plain = std::ranges::find(kPlain, value, dtype_name);
+  const bool is_fp8 = value == "fp8" || value == "fp8-sent";
+  if (plain == kPlain.end() && !is_fp8) {
     throw InputError(
-        fmt::format("\"{}\" is no dtype that gradients have by themselves (known: fp8, fp8-sent; without the flag they "
-                    "have that of --storage-dtype)",
+        fmt::format("\"{}\" is no dtype that gradients have by themselves (known: fp32, bf16, fp16, fp8, fp8-sent; "
+                    "without the flag they have that of --storage-dtype)",
                     printable(value)));
   }
-  job.gradient_dtype = Dtype::f8_e4m3;
+  job.gradient_dtype = is_fp8 ? Dtype::f8_e4m3 : *plain;
   job.sends_fp8_gradients = value == "fp8-sent";
 }
 

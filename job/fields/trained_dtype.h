@@ -17,6 +17,13 @@ std::string get_master_dtype(const Job& job);
 void set_master_dtype(Job& job, std::string_view value);
 std::string get_gradient_dtype(const Job& job);
 void set_gradient_dtype(Job& job, std::string_view value);
+/// Whether gradients of the layers' trained matrices are kept as e4m3 numbers with scales.
+inline bool keeps_fp8_gradients(const Job& job) { return job.gradient_dtype == Dtype::f8_e4m3; }
+/// Of gradients as they add up, but for those that are kept in FP8: what --gradient-dtype says, else the dtype of
+/// --storage-dtype.
+inline Dtype kept_gradient_dtype(const Job& job) {
+  return keeps_fp8_gradients(job) ? job.precision.storage : job.gradient_dtype.value_or(job.precision.storage);
+}
 std::string get_frozen_dtype(const Job& job);
 void set_frozen_dtype(Job& job, std::string_view value);
 /// "" without one, so that plan files and fingerprints from before there was any are what they were.

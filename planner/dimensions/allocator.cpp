@@ -1,3 +1,4 @@
+#include "job/fields/trained_dtype.h"
 #include "planner/dimensions/dimensions.h"
 
 namespace vramfit::dimension {
@@ -8,7 +9,7 @@ namespace {
 // fewer gaps in most jobs, and more in some.
 std::vector<Job> orders(const Job& job) {
   const bool recomputes = !std::holds_alternative<NoCheckpointing>(job.checkpointing);
-  const bool is_in_place = job.mesh.shard == 1 && job.precision.compute == job.precision.storage;
+  const bool is_in_place = job.mesh.shard == 1 && job.precision.compute == kept_gradient_dtype(job);
   const bool has_units = !std::holds_alternative<WrapNothing>(job.wrap);  // else all gradients are one unit's
   if (job.allocator != "expandable" || !recomputes || !is_in_place || !has_units) return {job};
   Job first = job;

@@ -123,14 +123,14 @@ void UnitLowering::leave() {
                   .shard = std::move(gradient_shard_),
                   .sum = host_gradient_,
                   .adds = std::exchange(has_left_, true),
-                  .view = views_.trained,
+                  .view = views_.all_gradients,
                   .bytes = unit_.trainable_elements * dtype_bytes(unit_.gradient)});
   gradient_shard_.reset();
 }
 
 int UnitLowering::send_gradient(const Held& staging) {
-  return in_.host.to_host(number_, Writer::viewed(gradient_shard_, How::read, views_.trained),
-                          Writer::viewed(staging, How::write, views_.trained),
+  return in_.host.to_host(number_, Writer::viewed(gradient_shard_, How::read, views_.all_gradients),
+                          Writer::viewed(staging, How::write, views_.all_gradients),
                           unit_.trainable_elements * dtype_bytes(unit_.gradient));
 }
 
@@ -166,7 +166,7 @@ void UnitLowering::run_update(const Held& trained, const Held& gradient, const H
   const auto run = [&](How parameters, const Work& work) {
     Writer::Operands& operands = in_.writer.operands();
     operands.assign({Writer::viewed(trained, parameters, views_.trained),
-                     Writer::viewed(gradient, How::read, views_.trained),
+                     Writer::viewed(gradient, How::read, views_.all_gradients),
                      {&divisor, How::read},
                      {&found_inf, How::read}});
     add_states(How::add, operands);

@@ -8,7 +8,7 @@ namespace vramfit::program {
 Held UnitLowering::numbers_to_update() {
   if (unit_.scales == 0) return {};
   Held numbers =
-      in_.writer.allocate(buffer(unit_.trainable_elements, unit_.gradient, Category::temporaries, "numbers to update"));
+      in_.writer.allocate(buffer(unit_.trainable_elements, unit_.trained, Category::temporaries, "numbers to update"));
   const bool has_others = trained_beside_scaled(unit_) > 0;
   in_.writer.run(
       run_of(Kernel::read_scaled),

@@ -18,8 +18,8 @@ bool are_alike(const Unit& a, const Unit& b) {
   const auto same_storage = [](const UnitStorage& s, const UnitStorage& t) {
     return s.dtype == t.dtype && s.elements == t.elements && s.first == t.first;
   };
-  return a.trainable_elements == b.trainable_elements && a.compute == b.compute && a.gradient == b.gradient &&
-         a.reduce == b.reduce && a.sends_fp8_gradients == b.sends_fp8_gradients &&
+  return a.trainable_elements == b.trainable_elements && a.compute == b.compute && a.trained == b.trained &&
+         a.gradient == b.gradient && a.reduce == b.reduce && a.sends_fp8_gradients == b.sends_fp8_gradients &&
          a.coded_elements == b.coded_elements && a.codes_bytes == b.codes_bytes &&
          std::ranges::equal(a.storages, b.storages, same_storage) &&
          std::ranges::equal(a.parameters, b.parameters, same);
@@ -88,8 +88,9 @@ UnitViews::Numbers UnitViews::made_for(const Unit& unit) {
       return list_view(p.gathered_offset + group_rank * p.kept_elements, p.kept_elements, unit.compute);
     });
   }
-  made.trained = views_.number(list_view(0, unit.trainable_elements, unit.gradient));
-  if (unit.scales > 0) made.beside_scaled = views_.number(list_view(0, trained_beside_scaled(unit), unit.gradient));
+  made.trained = views_.number(list_view(0, unit.trainable_elements, unit.trained));
+  made.all_gradients = views_.number(list_view(0, unit.trainable_elements, unit.gradient));
+  if (unit.scales > 0) made.beside_scaled = views_.number(list_view(0, trained_beside_scaled(unit), unit.trained));
   if (unit.codes_bytes > 0) add_coded(unit, made);
   if (unit.fp8_gradients > 0) {
     made.codes_of_replica = views_.number(

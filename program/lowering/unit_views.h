@@ -20,6 +20,7 @@ class UnitViews {
     int gathered = -1, own = -1;  // the gathered storage: each whole; the rank's rows of it
     int kept = -1, slices = -1;   // the kept slice; the same part of the gathered storage
     int trained = -1;             // the shard: all that is trained, as one list
+    int all_gradients = -1;       // of that, as one list of the gradients' dtype
     int beside_scaled = -1;       // what of that is in the storage after the one whose numbers have scales
     // Of matrices that are codes on the card: their masters, and the codes; as one list, all codes. Of the others: each
     // in what the card has of the shard, and all of them in the shard, as one list.

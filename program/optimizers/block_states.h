@@ -78,6 +78,7 @@ struct BlockAdamw {
                                   .work = work,
                                   .block = kBlock,
                                   .scratch = scratch,
+                                  .takes_other_gradients = true,
                                   .implementations = kFusedOnly,
                                   .pytorch = {},
                                   .pytorch_step = nullptr};

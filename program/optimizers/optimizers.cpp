@@ -70,7 +70,7 @@ StatePart saved_part_of(const OptimizerState& state, const Unit& unit, std::size
 
 UnitUpdate update_of(const Unit& unit, const Precision& precision, const Updating& by) {
   UnitUpdate update{.elements = unit.trainable_elements,
-                    .storage = unit.gradient,
+                    .storage = unit.trained,
                     .gradient = unit.gradient,
                     .state = precision.state,
                     .device = by.device,

@@ -7,6 +7,7 @@
 #include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/trained_dtype.h"
 #include "job/parameters/quantization.h"
 #include "job/sharding/sharding.h"
 #include "program/not_modelled.h"
@@ -82,8 +83,20 @@ void require_states(const Job& job) {
                   : fmt::format("its states have a form of their own: use --state-dtype {}", dtype_name(p.storage))));
 }
 
-/// The gradient shard has the parameters' dtype (Unit::gradient), whatever dtype ranks reduce in. States have it as
-/// well, as LibTorch's fused kernels want it, but for optimizers that say otherwise.
+/// Whatever dtype ranks reduce in, gradients wait for the update in the parameters' dtype or in one of their own.
+void require_gradients(const Job& job) {
+  const Dtype storage = job.precision.storage, kept = kept_gradient_dtype(job);
+  const bool is_of_calls_alone = is_of_calls(job.optimizer_implementation);
+  if (kept == storage || (optimizer_named(job.optimizer).takes_other_gradients && !is_of_calls_alone)) return;
+  throw Excluded(fmt::format(
+      "--optimizer {} with --storage-dtype {} and --gradient-dtype {} ({}, or leave out "
+      "--gradient-dtype)",
+      job_field_named("optimizer").get(job), dtype_name(storage), dtype_name(kept),
+      is_of_calls_alone ? fmt::format("LibTorch's calls take one dtype: use --optimizer {}:fused", job.optimizer)
+                        : "its update takes gradients of the parameters' dtype: use --optimizer adamw"));
+}
+
+/// LibTorch's fused kernels want states of the parameters' dtype; optimizers with updates of their own say otherwise.
 void require_optimizer(const Job& job, const Cluster& cluster) {
   if (!has_optimizer(job)) {
     const OptimizerImplementation form = job.optimizer_implementation;
@@ -107,6 +120,7 @@ void require_optimizer(const Job& job, const Cluster& cluster) {
         job.optimizer, dtype_name(p.storage)));
   }
   require_states(job);
+  require_gradients(job);
 }
 
 /// The loss reads logits of the compute dtype as fp32, block by block: what FSDP2's output_dtype=float32 computes,

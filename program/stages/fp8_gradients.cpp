@@ -7,6 +7,7 @@
 
 #include "base/conflict.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/trained_dtype.h"
 #include "job/sharding/sharding.h"
 #include "program/stages/adapters.h"
 #include "program/stages/offload.h"
@@ -79,7 +80,7 @@ Work work_of_fp8_reading(const Unit& unit, DeviceKind device, KernelSource kerne
 }
 
 void require_fp8_gradients(const Job& job) {
-  if (!job.gradient_dtype) return;
+  if (!keeps_fp8_gradients(job)) return;
   const auto refuse = [&](std::string_view field, std::string_view why) {
     const JobField& row = job_field_named(field);
     throw Excluded(fmt::format("--gradient-dtype {} with {} {} ({})", job_field_named("gradient_dtype").get(job),

@@ -1,6 +1,7 @@
 #include "program/stages/own_kernels.h"
 
 #include "base/conflict.h"
+#include "job/fields/trained_dtype.h"
 #include "job/parameters/quantization.h"
 #include "program/optimizers/optimizers.h"
 #include "program/stages/offload.h"
@@ -18,7 +19,7 @@ bool updates_by_own_kernel(const Job& job) {
   if (row.scratch == nullptr || offload_of(job).states) return false;
   UnitUpdate update{.elements = kSome,
                     .storage = job.precision.storage,
-                    .gradient = job.precision.storage,
+                    .gradient = kept_gradient_dtype(job),
                     .state = job.precision.state,
                     .device = DeviceKind::cuda};
   const std::int64_t of_calls = row.scratch(update);

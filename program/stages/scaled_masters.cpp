@@ -25,14 +25,14 @@ std::int64_t scaled_scratch(const Unit& unit) {
 namespace {
 
 /// What is trained beside matrices with scales is copied.
-Bytes copied(const Unit& unit) { return trained_beside_scaled(unit) * (2 * dtype_bytes(unit.gradient)); }
+Bytes copied(const Unit& unit) { return trained_beside_scaled(unit) * (2 * dtype_bytes(unit.trained)); }
 
 }  // namespace
 
 Work work_of_scaled_reading(const Unit& unit, DeviceKind device, KernelSource kernels) {
   // Converted, and by LibTorch's calls multiplied by each parameter's scale afterwards.
   const bool at_once = device == DeviceKind::cpu || kernels == KernelSource::vramfit;
-  const Bytes made = dtype_bytes(unit.gradient);
+  const Bytes made = dtype_bytes(unit.trained);
   const Bytes bytes = unit.scaled_elements * (dtype_bytes(Dtype::f16) + (at_once ? 1 : 3) * made) + copied(unit);
   return {.launches = unit.scales * (at_once ? 1 : 2) + (trained_beside_scaled(unit) > 0 ? 1 : 0),
           .bytes = static_cast<double>(bytes.n)};
@@ -44,7 +44,7 @@ Work work_of_scaled_rounding(const Unit& unit, DeviceKind device, KernelSource k
   Work work{.launches = trained_beside_scaled(unit) > 0 ? 1 : 0, .bytes = static_cast<double>(copied(unit).n)};
   for (const UnitParameter& p : unit.parameters) {
     if (!p.is_scaled) continue;
-    const Work one = work_of_scaled_rounding(p.shard_elements, 1, {unit.gradient, Dtype::f16},
+    const Work one = work_of_scaled_rounding(p.shard_elements, 1, {unit.trained, Dtype::f16},
                                              is_own ? DeviceKind::cpu : device);  // which reads them twice, too
     work.launches += is_own ? kOwnKernels : one.launches;
     work.bytes += one.bytes;

@@ -11,6 +11,7 @@
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/trained_dtype.h"
 #include "job/parameters/freeze.h"
 #include "job/parameters/glob.h"
 #include "program/ops/op_row.h"
@@ -199,7 +200,7 @@ void keep_matrices_in_few_bits(const Graph& graph, const Job& job, std::vector<H
       weight.is_scaled = true;
     });
   }
-  if (job.gradient_dtype) {
+  if (keeps_fp8_gradients(job)) {
     const std::string flag = "--gradient-dtype " + job_field_named("gradient_dtype").get(job);
     change_trained_matrices(graph, held, flag, [](HeldParameter& weight) { weight.has_fp8_gradient = true; });
   }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "job/fields/trained_dtype.h"
 #include "job/sharding/sharding.h"
 #include "program/ops/op_row.h"
 #include "program/optimizers/optimizers.h"
@@ -29,6 +30,8 @@ std::int64_t align_elements(std::int64_t elements, Dtype dtype, std::int64_t lea
 /// Units by name, in the order of their first parameters.
 class UnitNames {
  public:
+  explicit UnitNames(Dtype gradient) : gradient_(gradient) {}
+
   int unit_called(UnitLayout& layout, const std::string& name, const Precision& precision) {
     if (latest_ >= 0 && layout.units[static_cast<std::size_t>(latest_)].name == name) return latest_;
     return latest_ = find_or_add(layout, name, precision);
@@ -42,10 +45,13 @@ class UnitNames {
     unit.name = name;
     unit.compute = precision.compute;
     unit.reduce = precision.reduce;
-    unit.gradient = precision.storage;
+    unit.trained = precision.storage;
+    unit.gradient = gradient_;
     layout.units.push_back(std::move(unit));
     return entry->second;
   }
+
+  Dtype gradient_;
 
   std::unordered_map<std::string, int> numbers_;
   int latest_ = -1;  // mostly that of the next parameter too
@@ -244,9 +250,10 @@ Dtype gradient_dtype(OpKind kind, const Precision& precision) {
 }
 
 bool is_direct_gradient(OpKind kind, int parameter, const Precision& precision, const UnitLayout& layout) {
-  if (layout.shards > 1 || gradient_dtype(kind, precision) != precision.storage) return false;
+  if (layout.shards > 1) return false;
   const auto index = static_cast<std::size_t>(parameter);
   const Unit& unit = layout.units[static_cast<std::size_t>(layout.unit_of_parameter[index])];
+  if (gradient_dtype(kind, precision) != unit.gradient) return false;
   return !unit.parameters[static_cast<std::size_t>(layout.slot_of_parameter[index])].has_fp8_gradient;
 }
 
@@ -258,7 +265,7 @@ UnitLayout lay_out_units(const Graph& graph, const Job& job) {
   layout.slot_of_parameter.assign(graph.parameters.size(), -1);
   const std::vector<HeldParameter> held = held_parameters(graph, job);
   const std::vector<std::string> names = unit_names(graph, job);
-  UnitNames units;
+  UnitNames units(kept_gradient_dtype(job));
   for (const Segment& segment : graph.segments) {
     std::vector<int> touched;
     for (const Op& op : segment.ops) {

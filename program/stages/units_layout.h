@@ -76,9 +76,10 @@ struct Unit {
   std::vector<int> reduce_order;
   std::vector<UnitStorage> storages;
   Dtype compute = Dtype::f32;
-  Dtype reduce = Dtype::f32;           // dtype of the sum over ranks
-  Dtype gradient = Dtype::f32;         // of the gradient shard: that of trainable parameters, as the optimizer requires
-  std::int64_t gathered_elements = 0;  // of compute dtype
+  Dtype reduce = Dtype::f32;               // dtype of the sum over ranks
+  Dtype trained = Dtype::f32;              // of trained parameters as updates read and write them
+  Dtype gradient = Dtype::f32;             // of the gradient shard
+  std::int64_t gathered_elements = 0;      // of compute dtype
   std::int64_t trainable_elements = 0;     // those that have gradients and states: the first storage's prefix, or all
                                            // of it and the second one's prefix where it has scales
   std::int64_t fp8_gradient_elements = 0;  // the prefix of those whose gradients are kept in FP8
@@ -113,7 +114,7 @@ inline std::int64_t storage_offset(const Unit& unit, const UnitParameter& p) {
 /// What is trained of the storage after the one whose numbers have scales.
 inline std::int64_t trained_beside_scaled(const Unit& unit) { return unit.trainable_elements - unit.scaled_elements; }
 /// Of a parameter's numbers where whole weights are written: as they are updated.
-inline Dtype written_dtype(const Unit& unit, const UnitParameter& p) { return p.is_scaled ? unit.gradient : p.dtype; }
+inline Dtype written_dtype(const Unit& unit, const UnitParameter& p) { return p.is_scaled ? unit.trained : p.dtype; }
 
 /// Elements of the gradient shard: of all that is trained, but for what is kept in FP8.
 inline std::int64_t gradient_shard_elements(const Unit& unit) {

@@ -35,13 +35,16 @@ PLANS = [(MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", *NARROW, *OWN), (M
          (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--optimizer", "sgd", *NARROW, *OWN),
          (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--stack", "transformers"), (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--stack", "transformers"),
          (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--stack", "trl", "--method", "lora"), (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--stack", "torchtitan")]
-KINDS = ("kernels", "frozen-dtype", "precision", "optimizer", "global-batch", "quantization", "method", "seq-len")
+KINDS = ("kernels", "frozen-dtype", "gradient-dtype", "precision", "optimizer", "global-batch", "quantization", "method", "seq-len")
 LAST_RESORTS = ("quantization", "method", "seq-len")  # searched where nothing else fits
 NUMBERS_OF_KINDS = {"global-batch": ["1", "8", "6"], "seq-len": ["64", "512", "1024"]}
 
 # Refused, with what is nearest; which is accepted.
 NEAREST = [
     ((*FOUR, *OWN, "--state-dtype", "fp16"), "--state-dtype bf16"),
+    ((*FOUR, *OWN, "--gradient-dtype", "bf16", "--optimizer", "sgd"), "--optimizer adamw"),
+    ((*FOUR, *OWN, "--gradient-dtype", "bf16", "--optimizer", "adamw:foreach"), "--optimizer adamw:fused"),
+    ((*FOUR, "--stack", "transformers", "--gradient-dtype", "bf16"), "--stack vramfit"),
     ((*ONE, "--stack", "transformers", "--optimizer", "adamw-4bit"), "--optimizer adamw-4bit:torchao"),
     ((*ONE, "--stack", "transformers", "--optimizer", "lion"), "--optimizer adamw-8bit"),
     ((*ONE, "--stack", "transformers", "--optimizer", "sgd"), "--optimizer adamw-8bit"),

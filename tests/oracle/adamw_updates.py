@@ -5,6 +5,9 @@ Parameters in fp16 with averages in fp32 or bf16, which torch.optim.AdamW doesn'
 parameters are rounded to fp16 after each step; and beside torch's AdamW over fp32 masters, averages within 1e-6 (in fp32), parameters
 within what the roundings of so many steps can add up to. torch's AdamW over fp16 parameters, whose averages are fp16, is further off.
 
+Gradients of another dtype than the parameters: in fp32 with gradients of 16 bits, within 1e-6 torch's fp32 AdamW on gradients rounded to
+that dtype, and further off on gradients that aren't; parameters of 16 bits with fp32 gradients to the bit the update written out in fp32.
+
 CPUOffloadOptimizer wants a GPU. Here its GPU is the host: parameters are CPU tensors, and streams, events and pinning do nothing.
 """
 
@@ -82,8 +85,8 @@ def rounded(values, dtype):
     return torch.from_numpy(values).to(dtype).float().numpy()
 
 
-def in_fp16(parameters, gradients, state):
-    """Each operation rounded to fp32, as loops on CPU ranks have them; parameters to fp16 and averages to `state` after each update."""
+def in_16_bits(parameters, gradients, state, storage=torch.float16):
+    """Each operation rounded to fp32, as loops on CPU ranks have them; parameters to `storage` and averages to `state` after each update."""
     number, o = numpy.float32, OPTIONS
     p, m, v = parameters, numpy.zeros_like(parameters), numpy.zeros_like(parameters)
     for step, g in enumerate(gradients, 1):
@@ -91,7 +94,7 @@ def in_fp16(parameters, gradients, state):
         v = number(o["beta2"]) * v + number(1 - o["beta2"]) * g * g
         rate, root = number(o["lr"] / (1 - o["beta1"] ** step)), number(numpy.sqrt(1 - o["beta2"] ** step))
         p = p * number(1 - o["lr"] * o["weight-decay"]) - rate * (m / (numpy.sqrt(v) / root + number(o["eps"])))
-        p, m, v = rounded(p, torch.float16), rounded(m, state), rounded(v, state)
+        p, m, v = rounded(p, storage), rounded(m, state), rounded(v, state)
     return [x.astype(numpy.float64) for x in (p, m, v)]
 
 
@@ -107,7 +110,7 @@ def half():
     masters = by_torch(parameters, gradients)
     bound, ok = roundings(parameters.astype(numpy.float64), len(gradients)), True
     for name, state in {"fp32": torch.float32, "bf16": torch.bfloat16}.items():
-        defined = in_fp16(parameters, gradients, state)
+        defined = in_16_bits(parameters, gradients, state)
         for device in ("cpu", "cuda"):
             own = ours("adamw", device, parameters, gradients, f"fp16+{name}")
             equal = all((a == b).all() for a, b in zip(own, defined, strict=True))
@@ -126,6 +129,34 @@ def half():
     noticed = apart[1] > 100 * apart[0]
     print(f"{'ok  ' if noticed else 'FAIL'} torch's AdamW with fp16 states: {lost:.0%} of second averages are 0, parameters {apart[1]:.1e} off, ours {apart[0]:.1e}", flush=True)
     return ok and noticed
+
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def mixed():
+    """Gradients of another dtype than the parameters."""
+    parameters, gradients = problem()
+    exact, ok = by_torch(parameters, gradients), True
+    for name in ("bf16", "fp16"):
+        theirs = by_torch(parameters, rounded(gradients, TYPES[name]))
+        for device in ("cpu", "cuda"):
+            own = ours("adamw", device, parameters, gradients, f"fp32+fp32+{name}")
+            off, unrounded = max(distances(own, theirs)), min(distances(own, exact)[1:])
+            good = off <= LIMIT and unrounded > 10 * LIMIT
+            ok &= good
+            print(f"{'ok  ' if good else 'FAIL'} adamw in fp32 with gradients in {name} for {device} beside torch: {off:.1e}; beside whole gradients {unrounded:.1e}", flush=True)
+    for storage in ("bf16", "fp16"):
+        start = rounded(parameters, TYPES[storage])
+        for state in ("fp32", "bf16"):
+            defined = in_16_bits(start, gradients, TYPES[state], TYPES[storage])
+            narrow = in_16_bits(start, rounded(gradients, TYPES[storage]), TYPES[state], TYPES[storage])
+            own = ours("adamw", "cpu", start, gradients, f"{storage}+{state}+fp32")
+            good = all((a == b).all() for a, b in zip(own, defined, strict=True)) and not (own[1] == narrow[1]).all()
+            ok &= good
+            print(f"{'ok  ' if good else 'FAIL'} adamw in {storage} with states in {state} and fp32 gradients: off its definition by "
+                  + ", ".join(f"{x:.1e}" for x in distances(own, defined)), flush=True)
+    return ok
 
 
 def main():
@@ -148,7 +179,7 @@ def main():
     fewer = by_torch(parameters, gradients[:-1])
     noticed = max(distances(own["cpu"], fewer)) > 10 * LIMIT
     print("ok   noticed:" if noticed else "FAIL not noticed:", "one update less")
-    return half() and ok and noticed
+    return half() and mixed() and ok and noticed
 
 
 if __name__ == "__main__":

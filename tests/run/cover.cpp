@@ -140,6 +140,19 @@ std::vector<std::string> HalfInTurn::next(const Job& job) {
   return flags;
 }
 
+std::vector<std::string> GradientsInTurn::next(const Job& job) {
+  constexpr std::array<std::string_view, 4> kDtypes{"bf16", "fp32", "fp16", ""};
+  const std::size_t colon = job.optimizer.find(':');
+  const bool is_of_calls = colon != std::string::npos && !job.optimizer.ends_with(":paged");
+  const bool takes_others = optimizer_named(job.optimizer.substr(0, colon)).takes_other_gradients && !is_of_calls;
+  if (!takes_others || !job.gradient_dtype.empty()) return {};
+  const std::string_view dtype = kDtypes[turn_++ % kDtypes.size()];
+  const std::string_view storage = job.is_half ? "fp16" : job.precision == "bf16-pure" ? "bf16" : "fp32";
+  const bool is_scaled_late = dtype == "fp16" && job.updates_in_backward;  // such gradients are of a scaled loss
+  if (dtype.empty() || dtype == storage || is_scaled_late) return {};
+  return {"--gradient-dtype", std::string(dtype)};
+}
+
 std::vector<std::string> offload_kinds() {
   return {"none", "optimizer", "optimizer+gradients", "params,activations", "activations"};
 }
@@ -244,6 +257,7 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
   std::vector<CoverJob> jobs;
   FormsInTurn forms;
   HalfInTurn halves;
+  GradientsInTurn gradients;
   for (const std::vector<int>& row : pairwise_cover(sizes, seed, minimum, allowed)) {
     CoverJob job{value(row, kFamily), std::stoi(value(row, kRanks)), {}};
     const std::string optimizer =
@@ -261,6 +275,12 @@ std::vector<CoverJob> cover(std::uint64_t seed, std::size_t minimum) {
                                                        .master_dtype = value(row, kMasterDtype),
                                                        .updates_in_backward = value(row, kInBackward) == "on"});
     job.flags.insert(job.flags.end(), half.begin(), half.end());
+    const std::vector<std::string> kept = gradients.next({.optimizer = optimizer,
+                                                          .precision = value(row, kPrecision),
+                                                          .gradient_dtype = value(row, kGradientDtype),
+                                                          .is_half = !half.empty(),
+                                                          .updates_in_backward = value(row, kInBackward) == "on"});
+    job.flags.insert(job.flags.end(), kept.begin(), kept.end());
     // In every second job, and with no axis of its own, which would draw all others anew.
     if (jobs.size() % 2 == 1) add_flag(job.flags, "--allocator", "gradients-first");
     if (value(row, kInBackward) == "on") job.flags.insert(job.flags.end(), {"--clip", "0"});

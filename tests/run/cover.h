@@ -54,6 +54,20 @@ class HalfInTurn {
   bool turn_ = false;
 };
 
+/// In turn, flags that keep a job's gradients in another dtype than its parameters (--gradient-dtype), in three of four
+/// jobs that can have one; and no axis of its own, as above.
+class GradientsInTurn {
+ public:
+  struct Job {
+    const std::string &optimizer, &precision, &gradient_dtype;
+    bool is_half, updates_in_backward;  // whether its parameters are stored in fp16
+  };
+  std::vector<std::string> next(const Job& job);
+
+ private:
+  std::size_t turn_ = 0;
+};
+
 /// Values of --offload that the engine has rules for, and whether it has them for such a job.
 std::vector<std::string> offload_kinds();
 bool can_offload(const std::string& optimizer, const std::string& offload, const std::string& ranks,

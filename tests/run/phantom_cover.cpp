@@ -145,6 +145,7 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, c
   std::vector<PhantomJob> jobs;
   FormsInTurn forms;
   HalfInTurn halves;
+  GradientsInTurn gradients;
   bool orders = false;
   for (const std::vector<int>& row :
        pairwise_cover(sizes, seed, minimum, [&](const std::vector<int>& r) { return is_allowed(texts(r)); })) {
@@ -166,6 +167,12 @@ std::vector<PhantomJob> phantom_cover(std::uint64_t seed, std::size_t minimum, c
                                                        .master_dtype = values[kMasterDtype],
                                                        .updates_in_backward = values[kInBackward] == "on"});
     job.job.flags.insert(job.job.flags.end(), half.begin(), half.end());
+    const std::vector<std::string> kept = gradients.next({.optimizer = values[kOptimizer],
+                                                          .precision = values[kPrecision],
+                                                          .gradient_dtype = values[kGradientDtype],
+                                                          .is_half = !half.empty(),
+                                                          .updates_in_backward = values[kInBackward] == "on"});
+    job.job.flags.insert(job.job.flags.end(), kept.begin(), kept.end());
     if (values[kSharding].starts_with("hybrid")) {
       job.job.flags.insert(job.job.flags.end(), {"--mesh", "replicate=2,shard=" + std::to_string(ranks / 2)});
     }

@@ -72,7 +72,7 @@ const std::vector<Choice> kOwn{
     {"optimizer_in_backward", {"off", "on"}},
     {"label_smoothing", {"0", "0.1"}},
     {"z_loss", {"0", "1e-4"}},
-    {"gradient_dtype", {"fp8", "fp8-sent"}},
+    {"gradient_dtype", {"fp8", "fp8-sent", "fp32", "bf16", "fp16"}},
     {"master_dtype", {"fp16"}},
     {"allocator", {"gradients-first"}},
 };

@@ -72,7 +72,7 @@ const std::vector<Choice>& choices() {
       {"offload",
        {"none", "optimizer", "optimizer+gradients", "params", "activations", "activations:every:2",
         "optimizer,activations", "params,activations:every:3"}},
-      {"gradient_dtype", {"fp8", "fp8-sent"}},
+      {"gradient_dtype", {"fp8", "fp8-sent", "fp32", "bf16", "fp16"}},
       {"master_dtype", {"fp16"}}};
   return kChoices;
 }

@@ -141,6 +141,8 @@ TEST_CASE("the bound is within a thousandth of the time where units are layers o
            {{"reshard", "2"}, {"prefetch", "backward=none,forward=1"}, {"grad_accum", "2"}},
            {{"wrap", "layers:2"}},
            {{"gradient_dtype", "fp8"}, {"grad_accum", "3"}},
+           {{"gradient_dtype", "bf16"}, {"reduce_dtype", "bf16"}, {"grad_accum", "2"}},
+           {{"precision", "bf16-pure"}, {"gradient_dtype", "fp32"}, {"grad_accum", "3"}},
            {{"master_dtype", "fp16"}},
            {{"gradient_dtype", "fp8-sent"}, {"grad_accum", "2"}},
            {{"wrap", "layers:5"}, {"checkpointing", "every:3"}, {"prefetch", "backward=pre,forward=2"}},

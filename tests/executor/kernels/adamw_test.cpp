@@ -23,7 +23,7 @@ namespace {
 /// Of one optimizer.
 struct Subject {
   std::string_view optimizer;
-  at::ScalarType number, state;
+  at::ScalarType number, state, gradient;
   std::int64_t elements;
 };
 
@@ -97,7 +97,7 @@ at::Tensor gradients_of(const Subject& subject, std::uint64_t seed) {
     values[3500] = NAN;
     values[3900] = std::numeric_limits<float>::denorm_min();
   }
-  return values.to(subject.number);
+  return values.to(subject.gradient);
 }
 
 OptimizerOptions options_of(std::string_view optimizer) {
@@ -121,7 +121,7 @@ std::int64_t scratch_of(const Subject& subject, const Update& by) {
   return row.scratch == nullptr ? 0
                                 : row.scratch({.elements = subject.elements,
                                                .storage = dtype_of(subject.number),
-                                               .gradient = dtype_of(subject.number),
+                                               .gradient = dtype_of(subject.gradient),
                                                .state = dtype_of(subject.state),
                                                .device = by.functions,
                                                .parameters = 2,
@@ -158,19 +158,28 @@ void update(const Subject& subject, const Update& by, Tensors& tensors, const St
   optimizer_step(subject.optimizer, by.functions, by.kernels)(call);
 }
 
-std::vector<Subject> subjects() {
+/// With gradients of the dtype.
+std::vector<Subject> subjects(at::ScalarType gradient) {
   std::vector<Subject> all;
   for (const at::ScalarType number : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    all.push_back({"adamw-8bit", number, at::kByte, 256 * 37});
-    all.push_back({"adamw-4bit", number, at::kByte, 128 * 53});
-    all.push_back({"adamw-fp8-blocks", number, at::kByte, 256 * 37});
-    all.push_back({"adamw-fp8", number, at::kByte, 5003});
+    all.push_back({"adamw-8bit", number, at::kByte, gradient, 256 * 37});
+    all.push_back({"adamw-4bit", number, at::kByte, gradient, 128 * 53});
+    all.push_back({"adamw-fp8-blocks", number, at::kByte, gradient, 256 * 37});
+    all.push_back({"adamw-fp8", number, at::kByte, gradient, 5003});
     for (const at::ScalarType state : {at::kFloat, at::kBFloat16}) {
-      if (number != state) all.push_back({"adamw", number, state, 4099});
+      if (number != state || number != gradient) all.push_back({"adamw", number, state, gradient, 4099});
     }
   }
   for (const at::ScalarType state : {at::kFloat, at::kBFloat16}) {
-    all.push_back({"adamw-stochastic", at::kBFloat16, state, 5003});
+    all.push_back({"adamw-stochastic", at::kBFloat16, state, gradient, 5003});
+  }
+  return all;
+}
+
+std::vector<Subject> subjects() {
+  std::vector<Subject> all;
+  for (const at::ScalarType gradient : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    for (const Subject& subject : subjects(gradient)) all.push_back(subject);
   }
   return all;
 }
@@ -186,6 +195,7 @@ void check(const Subject& subject, const Step& like, const at::Tensor& found_inf
   CAPTURE(subject.optimizer);
   CAPTURE(static_cast<int>(subject.number));
   CAPTURE(static_cast<int>(subject.state));
+  CAPTURE(static_cast<int>(subject.gradient));
   CAPTURE(subject.elements);
   REQUIRE((optimizer_step(subject.optimizer, kOwn.functions, kOwn.kernels) !=
            optimizer_step(subject.optimizer, kFallback.functions, kFallback.kernels)));
@@ -235,7 +245,7 @@ TEST_CASE("an update by a kernel and one by LibTorch's functions differ by round
     Tensors own = fresh(subject, kernel_device()), calls = fresh(subject, kernel_device());
     const at::Tensor start = own.parameters.to(at::kDouble, false, true);
     for (std::uint64_t step = 0; step < 3; ++step) {
-      const at::Tensor gradients = random_tensor({subject.elements}, step + 10).to(subject.number);
+      const at::Tensor gradients = random_tensor({subject.elements}, step + 10).to(subject.gradient);
       const Step now{.gradients = gradients, .divisor = at::full({1}, 2.5F)};
       const PlacedKernels kernels;
       update(subject, kOwn, own, now);
@@ -249,7 +259,7 @@ TEST_CASE("an update by a kernel and one by LibTorch's functions differ by round
 }
 
 TEST_CASE("elements between a unit's parameters stay as they are when parameters are rounded randomly") {
-  const Subject subject{"adamw-stochastic", at::kBFloat16, at::kFloat, 5003};
+  const Subject subject{"adamw-stochastic", at::kBFloat16, at::kFloat, at::kBFloat16, 5003};
   const std::int64_t gap = subject.elements / 2 / 256 * 256 - 10;
   Tensors tensors = fresh(subject, kernel_device());
   const at::Tensor before = tensors.parameters.clone();

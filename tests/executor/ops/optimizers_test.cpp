@@ -49,9 +49,9 @@ struct Tensors {
   }
 };
 
-/// Of parameters and states, and who updates them.
+/// Of parameters, states and gradients, and who updates them.
 struct Form {
-  Dtype storage = Dtype::f32, state = Dtype::f32;
+  Dtype storage = Dtype::f32, state = Dtype::f32, gradient = Dtype::f32;
   DeviceKind device = DeviceKind::cpu;
 };
 
@@ -73,7 +73,7 @@ Tensors fresh(std::string_view optimizer, const Form& form) {
   }
   const UnitUpdate update{.elements = kElements,
                           .storage = form.storage,
-                          .gradient = form.storage,
+                          .gradient = form.gradient,
                           .state = form.state,
                           .device = form.device,
                           .parameters = 2,
@@ -101,7 +101,10 @@ std::vector<Form> forms(std::string_view optimizer) {
       if (row.rounds_randomly && storage != Dtype::bf16) continue;
       for (const Dtype state : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
         if (state == Dtype::f16 && has_states_of_the_job(row)) continue;  // refused
-        if (storage == state || row.takes_other_states) all.push_back({storage, state, device});
+        if (storage != state && !row.takes_other_states) continue;
+        for (const Dtype gradient : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
+          if (gradient == storage || row.takes_other_gradients) all.push_back({storage, state, gradient, device});
+        }
       }
     }
   }
@@ -251,12 +254,13 @@ TEST_CASE(
       CAPTURE(row.name);
       CAPTURE(static_cast<int>(form.storage));
       CAPTURE(static_cast<int>(form.state));
+      CAPTURE(static_cast<int>(form.gradient));
       CAPTURE(static_cast<int>(form.device));
       if (leaves_16_bits(row, form)) continue;
       Tensors own = fresh(row.name, form), truth = copied(own, true);
       const at::Tensor start = truth.parameters.clone();
       for (std::uint64_t step = 0; step < 3; ++step) {
-        at::Tensor gradients = random_tensor({kElements}, step + 10).to(type_of(form.storage));
+        at::Tensor gradients = random_tensor({kElements}, step + 10).to(type_of(form.gradient));
         row.step(truth, gradients.to(at::kDouble) / 2.5, options);
         OptimizerCall call = own.call(gradients, &divisor, nullptr, options);
         run(row, form.device, call);
@@ -288,7 +292,7 @@ TEST_CASE(
       for (at::Tensor& state : own.states) state.fill_(0.25);
       const Tensors before = copied(own, false);
       at::Tensor found_inf = at::ones({1});
-      at::Tensor gradients = random_tensor({kElements}, 3).to(type_of(form.storage));
+      at::Tensor gradients = random_tensor({kElements}, 3).to(type_of(form.gradient));
       gradients[7].fill_(INFINITY);
       gradients[8].fill_(NAN);
       OptimizerCall call = own.call(gradients, &divisor, &found_inf, options);
@@ -301,6 +305,25 @@ TEST_CASE(
       run(row, form.device, next);
       CHECK_FALSE(at::equal(own.parameters, before.parameters));
       for (std::size_t i = 0; i < own.states.size(); ++i) CHECK_FALSE(at::equal(own.states[i], before.states[i]));
+    }
+  }
+}
+
+TEST_CASE("gradients of 16 bits that are made fp32 chunk by chunk give GPUs what fp32 gradients give") {
+  constexpr std::int64_t kChunk = 300;  // the last is shorter
+  const OptimizerOptions options = complete_options({.learning_rate = 0.05}, "adamw");
+  const at::Tensor divisor = at::full({1}, 2.5);
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    Tensors chunks = fresh("adamw", {.device = DeviceKind::cuda}), whole = copied(chunks, false);
+    chunks.scratch = at::full({kChunk}, NAN);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      at::Tensor narrow = random_tensor({kElements}, step + 10).to(type), wide = narrow.to(at::kFloat);
+      OptimizerCall in_chunks = chunks.call(narrow, &divisor, nullptr, options),
+                    at_once = whole.call(wide, &divisor, nullptr, options);
+      optimizer_step("adamw", DeviceKind::cuda)(in_chunks);
+      optimizer_step("adamw", DeviceKind::cuda)(at_once);
+      CHECK(at::equal(chunks.parameters, whole.parameters));
+      for (std::size_t i = 0; i < 3; ++i) CHECK(at::equal(chunks.states[i], whole.states[i]));
     }
   }
 }

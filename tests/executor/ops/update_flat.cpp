@@ -1,6 +1,7 @@
 // Updates a flat tensor by an optimizer of the list, for comparisons with other libraries:
 //   update_flat OPTIMIZER DTYPE DEVICE ELEMENTS STEPS OPTIONS IN OUT
-// OPTIMIZER may have a form: adamw:foreach, adamw:loop. OPTIONS: "lr=0.001,beta1=0.9,...". IN: fp32 parameters, then
+// OPTIMIZER may have a form: adamw:foreach, adamw:loop. DTYPE: of all, or STORAGE+STATE, or STORAGE+STATE+GRADIENT.
+// OPTIONS: "lr=0.001,beta1=0.9,...". IN: fp32 parameters, then
 // the gradient of each step. OUT: fp32 parameters, then each state of as many numbers as there are elements, codes as
 // the numbers that they stand for. DEVICE cuda: the function for GPUs, on the host's tensors.
 //   update_flat time OPTIMIZER DTYPE ELEMENTS STEPS
@@ -46,6 +47,13 @@ at::ScalarType type_of(const std::string& name) {
 Dtype dtype_of(at::ScalarType type) {
   if (type == at::kBFloat16) return Dtype::bf16;
   return type == at::kHalf ? Dtype::f16 : Dtype::f32;
+}
+
+/// Of parameters, states and gradients.
+std::array<std::string, 3> dtypes_of(const std::string& text) {
+  const std::vector<std::string> parts = split_list(text, '+');
+  const std::string& state = parts.size() > 1 ? parts[1] : parts[0];
+  return {parts[0], state, parts.size() > 2 ? parts[2] : parts[0]};
 }
 
 OptimizerOptions options_of(const std::string& text, const std::string& optimizer) {
@@ -117,12 +125,12 @@ class Flat {
  public:
   Flat(const Request& request, const at::Tensor& numbers)
       : request_(request),
-        storage_(type_of(request.dtype.substr(0, request.dtype.find('+')))),
+        storage_(type_of(dtypes_of(request.dtype).front())),
+        gradient_(type_of(dtypes_of(request.dtype).back())),
         device_(request.device == "cuda" ? DeviceKind::cuda : DeviceKind::cpu),
         parameters_(numbers.to(storage_)) {
     const Optimizer& row = optimizer_named(request.optimizer);
-    const std::size_t plus = request.dtype.find('+');
-    const at::ScalarType state = plus == std::string::npos ? storage_ : type_of(request.dtype.substr(plus + 1));
+    const at::ScalarType state = type_of(dtypes_of(request.dtype)[1]);
     for (const OptimizerState& each : row.states) {
       const at::ScalarType own = each.dtype == Dtype::u8    ? at::kByte
                                  : each.dtype == Dtype::f16 ? at::kHalf
@@ -133,7 +141,7 @@ class Flat {
     }
     const UnitUpdate scratch{.elements = request.elements,
                              .storage = dtype_of(storage_),
-                             .gradient = dtype_of(storage_),
+                             .gradient = dtype_of(gradient_),
                              .state = dtype_of(state),
                              .device = device_,
                              .form = request.form};
@@ -141,7 +149,7 @@ class Flat {
   }
 
   void step(const at::Tensor& gradient) {
-    at::Tensor gradients = gradient.to(storage_);
+    at::Tensor gradients = gradient.to(gradient_);
     const std::array rows{
         ParameterRows{.rows = request_.elements, .held_rows = request_.elements, .all_rows = request_.elements}};
     OptimizerCall call{.parameters = parameters_,
@@ -155,13 +163,13 @@ class Flat {
     optimizer_step(request_.optimizer, device_, KernelSource::libtorch, request_.form)(call);
   }
 
-  at::ScalarType storage() const { return storage_; }
+  at::ScalarType gradient() const { return gradient_; }
   const at::Tensor& parameters() const { return parameters_; }
   const std::vector<at::Tensor>& states() const { return states_; }
 
  private:
   Request request_;
-  at::ScalarType storage_;
+  at::ScalarType storage_, gradient_;
   DeviceKind device_;
   at::Tensor parameters_, work_;
   std::vector<at::Tensor> states_;
@@ -181,7 +189,7 @@ void update(const Request& request, const std::string& from, const std::string& 
 
 void time_updates(const Request& request) {
   Flat flat(request, at::randn({request.elements}));
-  const at::Tensor gradient = at::randn({request.elements}).to(flat.storage());
+  const at::Tensor gradient = at::randn({request.elements}).to(flat.gradient());
   double best = std::numeric_limits<double>::infinity();
   for (std::int64_t step = 0; step < request.steps; ++step) {
     const auto begin = std::chrono::steady_clock::now();
