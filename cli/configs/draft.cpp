@@ -176,6 +176,8 @@ void Draft::list_unread(const ConfigNode& map, const std::string& file, const st
     const std::string key = path.empty() ? map.keys[i] : fmt::format("{}.{}", path, map.keys[i]);
     if (item.is_map() && !item.items.empty()) {
       list_unread(item, file, key);
+    } else if (item.is_map()) {
+      ignore({item.file.empty() ? file : item.file, key, &item}, "empty, as if it weren't there");
     } else if (!said_.contains(item.number)) {
       ignore({item.file.empty() ? file : item.file, key, &item}, "vramfit knows of no such key there");
     }

@@ -283,6 +283,7 @@ void finish_sharding(Draft& draft) {
     finish_fsdp(draft);
   } else if (draft.is(fact::kParallel, "deepspeed")) {
     constexpr std::array<std::string_view, 4> kStages{"no-shard", "shard-optimizer", "shard-grad-op", "full-shard"};
+    if (!draft.has(fact::kZeroStage) && draft.has(fact::kUnreadFile)) return;
     const auto stage = static_cast<std::size_t>(number(draft, fact::kZeroStage));
     if (stage == 0) {
       draft.not_modelled("ZeRO stage 0 (stages 1 to 3 are modelled, and the DeepSpeed recipe rehearses ZeRO-3)");

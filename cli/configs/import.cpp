@@ -232,14 +232,19 @@ class Importer {
     });
   }
 
-  /// As it stands, or beside the file that names it.
+  /// As it stands, or in the folder of the file that names it, or in one above: examples name what lies beside them
+  /// from the top folder of their project.
   static std::optional<std::string> found(const std::string& path, const std::string& from) {
     std::error_code ignored;
-    const std::filesystem::path beside = std::filesystem::path(from).parent_path() / path;
-    for (const std::string& each : {path, beside.string()}) {
-      if (std::filesystem::is_regular_file(each, ignored)) return each;
+    if (std::filesystem::is_regular_file(path, ignored)) return path;
+    if (std::filesystem::path(path).is_absolute()) return std::nullopt;
+    std::filesystem::path folder = std::filesystem::path(from).parent_path();
+    while (true) {
+      const std::string there = (folder / path).string();
+      if (std::filesystem::is_regular_file(there, ignored)) return there;
+      if (folder.empty() || folder == folder.parent_path()) return std::nullopt;
+      folder = folder.parent_path();
     }
-    return std::nullopt;
   }
 
   /// By file, in the order in which they were read, and line.
@@ -254,6 +259,7 @@ class Importer {
   void missing(const Finding& reference) {
     Finding finding = reference;
     finding.says = "the file isn't there; give it, too";
+    draft_.derive(fact::kUnreadFile, reference.value);
     draft_.unmodelled.push_back(std::move(finding));
   }
 

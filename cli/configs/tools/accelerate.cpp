@@ -116,7 +116,7 @@ constexpr std::array kDeepspeedOthers{
 };
 constexpr std::array kDeepspeedIgnored{
     IgnoredKeys{"affects only loading and saving", "zero3_init_flag zero3_save_16bit_model"},
-    IgnoredKeys{"where what is offloaded to disk lies", "offload_*_nvme_path"},
+    IgnoredKeys{"where what is offloaded to disk lies", "offload_optimizer_nvme_path offload_param_nvme_path"},
     IgnoredKeys{
         "how processes are started",
         "deepspeed_multinode_launcher deepspeed_hostfile deepspeed_exclusion_filter deepspeed_inclusion_filter"},
@@ -170,6 +170,9 @@ constexpr std::array kIgnored{
     IgnoredKeys{"where and how the program is started",
                 "compute_environment debug main_training_function enable_cpu_affinity command_file commands tpu_env "
                 "tpu_vm env_vars num_cpu_threads_per_process use_xpu ipex_config"},
+    IgnoredKeys{"belongs to Amazon SageMaker",
+                "ec2_instance_type iam_role_name image_uri profile region base_job_name pytorch_version "
+                "transformers_version py_version sagemaker_inputs_file sagemaker_metrics_file additional_args"},
 };
 constexpr KeyTable kTable{"accelerate", kKeys, kOthers, kIgnored};
 

@@ -1,9 +1,11 @@
 // axolotl's YAML (0.19, utils/schemas/config.py and its parts). It trains with transformers' Trainer.
+#include <algorithm>
 #include <array>
 
 #include <fmt/format.h>
 
 #include "cli/configs/tools.h"
+#include "cli/configs/tools/axolotl_defaults.h"
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
 
@@ -95,8 +97,28 @@ void read_sdp(const Setting& setting, Draft& draft) {
     draft.understand(setting, "another attention");
   }
 }
+void read_eager(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set("attention", "math", setting);
+  } else {
+    draft.understand(setting, "another attention");
+  }
+}
 void read_packing(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
+}
+/// Positions need no memory of their own; what else is changed may.
+void read_model_overrides(const Setting& setting, Draft& draft) {
+  constexpr std::array<std::string_view, 4> kPositions{"rope_scaling", "rope_theta", "rope_parameters",
+                                                       "max_position_embeddings"};
+  const bool is_of_positions = std::ranges::all_of(setting.node->keys, [&](const std::string& key) {
+    return std::ranges::find(kPositions, key) != kPositions.end();
+  });
+  if (setting.is_off() || (setting.node->is_map() && is_of_positions)) {
+    draft.ignore(setting, "no memory depends on how positions are computed");
+  } else {
+    draft.not_modelled(setting, "the model's own configuration is changed");
+  }
 }
 
 void read_fsdp_words(const Setting& setting, Draft& draft) {
@@ -176,8 +198,10 @@ constexpr std::array kKeys{
     KeyRow{"attn_implementation", read_hf_attention},
     KeyRow{"flash_attention", read_flash},
     KeyRow{"sdp_attention", read_sdp},
+    KeyRow{"eager_attention", read_eager},
     KeyRow{"sample_packing", read_packing},
     KeyRow{"pad_to_sequence_len", read_packing},
+    KeyRow{"overrides_of_model_config", read_model_overrides},
     KeyRow{"deepspeed", read_deepspeed},
     KeyRow{"fsdp", read_fsdp_words},
     KeyRow{"fsdp_config", read_fsdp_map},
@@ -194,27 +218,40 @@ constexpr std::array kOthers{
     UnmodelledKeys{"kernels without rules here",
                    "use_kernels unsloth_* "
                    "flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm use_scattermoe use_sonicmoe "
-                   "fused_attn_kernel experts_implementation flash_optimum use_onebitllms use_dsv4_kernels "
-                   "use_glm_dsa_kernels gemma4_hybrid_attn_impl"},
+                   "fused_attn_kernel experts_implementation flash_optimum use_onebitllms use_dsv4_kernels dsv4_* "
+                   "use_glm_dsa_kernels gemma4_hybrid_attn_impl expert_backend moe_bnb_fast moe_grouped_backend "
+                   "large_head_attention flash_attn_d512 dense_mixer"},
     UnmodelledKeys{"attention without rules here",
-                   "xformers_attention flex_attention sage_attention s2_attention eager_attention"},
-    UnmodelledKeys{"activations in host memory", "activation_offloading layer_offloading"},
+                   "xformers_attention flex_attention sage_attention s2_attention sdpa_varlen scaling_softmax"},
+    UnmodelledKeys{"activations or parameters in host memory",
+                   "activation_offloading layer_offloading ple_cpu_offload"},
     UnmodelledKeys{"preference training or training with generation",
-                   "rl trl orpo_alpha reward_model process_reward_model rl_beta kto_desirable_weight "
-                   "dpo_* simpo_* vllm ebft nemo_gym_* hatchery use_eaft eaft_* center_rewards_coefficient"},
-    UnmodelledKeys{"some parameters are frozen by name", "unfrozen_parameters"},
+                   "rl trl orpo_alpha cpo_alpha rpo_alpha reward_model process_reward_model rl_beta kto_* "
+                   "precompute_ref_log_probs dpo_* simpo_* vllm ebft nemo_gym_* hatchery use_eaft eaft_* "
+                   "center_rewards_coefficient generate_samples"},
+    UnmodelledKeys{"a loss that keeps a teacher's logits", "kd_trainer"},
+    UnmodelledKeys{"some parameters are frozen by name", "unfrozen_parameters spectrum_*"},
+    UnmodelledKeys{"averages of gradients are kept beside the optimizer", "grokfast_*"},
+    UnmodelledKeys{"rows without padding, which need different memory", "batch_flattening"},
+    UnmodelledKeys{"the allocator's cache is emptied now and then", "torch_empty_cache_steps gc_steps"},
+    UnmodelledKeys{"the batch is made smaller until it fits", "auto_find_batch_size"},
+    UnmodelledKeys{"a trainer of its own", "trainer_cls"},
+    UnmodelledKeys{"other keywords than axolotl's to load the model with", "overrides_of_model_kwargs"},
     UnmodelledKeys{"only data parallelism is modelled",
                    "tensor_parallel_size context_parallel_size sequence_parallel_degree expert_parallel_*", "1"},
-    UnmodelledKeys{"torch.compile", "torch_compile"},
+    UnmodelledKeys{"torch.compile", "torch_compile deepcompile"},
     UnmodelledKeys{"FP8, or quantization of another kind",
                    "fp8 fp8_* llmcompressor qat quantize_moe_experts gptq gptq_model_v1 bnb_config_kwargs "
-                   "model_quantization_config "
-                   "nvfp4_merge_aware dsv4_fp4_grouped_mode"},
+                   "model_quantization_config nvfp4_merge_aware nonexpert_quantization "
+                   "gemma4_fp8_nonexpert gemma4_nf4_nonexpert"},
     UnmodelledKeys{"whole modules are trained together with the adapters", "lora_modules_to_save"},
     UnmodelledKeys{"adapters of another form",
-                   "lora_target_parameters lora_fan_in_fan_out loftq peft "
-                   "peft_layers_to_transform peft_layer_replication relora "
-                   "relora_* loraplus_lr_ratio"},
+                   "lora_target_parameters lora_fan_in_fan_out loftq peft lora_alpha_pattern lora_rank_pattern "
+                   "peft_layers_to_transform peft_layers_pattern peft_layer_replication peft_trainable_token_indices "
+                   "peft_ensure_weight_tying mora relora relora_* loraplus_lr_ratio"},
+    UnmodelledKeys{"adapters that are initialized, or kept, in another way",
+                   "peft_init_lora_weights peft_autocast_adapter_dtype", "true"},
+    UnmodelledKeys{"embeddings in another dtype than axolotl usually has beside adapters", "embeddings_skip_upcast"},
     UnmodelledKeys{"noise on the embeddings, in fp32", "neftune_noise_alpha noisy_embedding_alpha"},
     UnmodelledKeys{"checkpointing of another kind", "selective_checkpointing"},
     UnmodelledKeys{"layers that take turns", "lisa_* badam"},
@@ -222,13 +259,23 @@ constexpr std::array kOthers{
                    "llama4_linearized_experts is_multimodal processor_type diffusion num_labels"},
     UnmodelledKeys{"where the model's parts lie", "device_map max_memory gpu_memory_limit"},
     UnmodelledKeys{"norms in fp32", "fp32_norms"},
+    UnmodelledKeys{"weights in fp32 whatever else is asked for", "float32"},
 };
 constexpr std::array kIgnored{
     IgnoredKeys{"no memory depends on it",
                 "output_dir learning_rate lr_scheduler lr_* num_epochs max_steps warmup_* adam_* seed "
                 "cosine_* train_on_inputs strict tf32 loss_watchdog_* early_stopping_patience "
                 "optim_target_modules embedding_lr* group_by_length curriculum_sampling eta_min "
-                "jagged_restart_* lora_model_dir torch_compile_* flex_attn_compile_kwargs"},
+                "jagged_restart_* lora_model_dir torch_compile_* flex_attn_compile_kwargs gc_collect_steps "
+                "use_pose pose_*"},
+    IgnoredKeys{"belongs to what another key switches on, and is read with that alone",
+                "qgalore_* dion_* kd_* generation_* num_generation_samples loraplus_lr_embedding fp32_norm_classes "
+                "tiled_mlp_* scaling_softmax_* moe_dequant_chunk_size nvfp4_merge_aware_start_step max_prompt_len "
+                "ring_attn_func heads_k_stride image_resize_algorithm"},
+    IgnoredKeys{"affects only loading, merging and what is done after training",
+                "qlora_sharded_model_loading fix_untrained_tokens lora_on_cpu merge_lora merge_method quantization"},
+    IgnoredKeys{"axolotl sets it itself",
+                "axolotl_config_path device is_preprocess world_size total_supervised_tokens"},
     IgnoredKeys{"which model class, tokenizer and data",
                 "model_type tokenizer_* datasets test_datasets pretraining_dataset dataset_* val_set_size "
                 "special_tokens tokens chat_template* eot_tokens shuffle_merged_datasets skip_prepare_dataset "
@@ -236,37 +283,31 @@ constexpr std::array kIgnored{
                 "is_llama_derived_model is_mistral_derived_model is_falcon_derived_model max_packed_sequence_len "
                 "sample_packing_* eval_sample_packing resize_token_embeddings_to_32x remove_unused_columns "
                 "pretrain_multipack_* streaming* min_sample_len dataloader_* excess_length_strategy "
-                "added_tokens_overrides model_config overrides_of_model_config cls_model_config "
+                "added_tokens_overrides model_config cls_model_config type_of_model is_qwen_derived_model rope_scaling "
+                "shrink_embeddings mean_resizing_embeddings role_boundaries preprocess_iterable "
+                "pretraining_sample_concatenation num_dataset_shards_to_save multipack_real_batches "
                 "experimental_skip_move_to_device freeze_mm_modules default_system_message total_num_tokens "
                 "reinit_weights low_cpu_mem_usage hf_use_auth_token torchdistx_path image_size "
                 "model_quantization_config_kwargs gptq_groupsize gptq_disable_exllama accelerator_config "
                 "pad_to_multiple_of use_tokenizer_mistral_common processor_kwargs shuffle_before_merging_datasets"},
     IgnoredKeys{"evaluation is no part of an estimate",
-                "eval_* evals_per_epoch evaluation_strategy do_causal_lm_eval do_bench_eval bench_dataset"},
+                "eval_* evals_per_epoch evaluation_strategy do_causal_lm_eval do_bench_eval bench_dataset bench_split "
+                "lm_eval_*"},
     IgnoredKeys{"saving is no part of an estimate unless --save-kind asks for it",
-                "save_* saves_per_epoch hub_* resume_from_checkpoint auto_resume_from_checkpoints"},
-    IgnoredKeys{"what is logged, and where",
-                "wandb_* use_wandb mlflow_* comet_* swanlab_* use_swanlab trackio_* use_trackio use_tensorboard "
-                "logging_steps debug otel_* use_otel_metrics profiler_steps include_tokens_per_second telemetry"},
+                "save_* saves_per_epoch hub_* resume_from_checkpoint auto_resume_from_checkpoints dynamic_checkpoint "
+                "load_best_model_at_end metric_for_best_model greater_is_better fsdp_final_state_dict_type"},
+    IgnoredKeys{
+        "what is logged, and where",
+        "wandb_* use_wandb mlflow_* comet_* swanlab_* use_swanlab trackio_* use_trackio use_tensorboard "
+        "logging_steps debug otel_* use_otel_metrics profiler_steps* include_tokens_per_second include_tkps telemetry "
+        "use_mlflow hf_mlflow_* use_comet gradio_*"},
     IgnoredKeys{"where the program runs",
-                "local_rank ddp_* use_ray ray_num_workers gpu gpu_count node_count provider memory "
+                "local_rank ddp_* use_ray ray_* resources_per_worker gpu gpu_count node_count provider memory "
                 "memory_preprocess timeout* volumes secrets dockerfile_commands project_name branch xformers*"},
 };
 constexpr KeyTable kTable{"axolotl", kKeys, kOthers, kIgnored};
 
 int score(const ConfigNode& root) { return find_in(root, "base_model") != nullptr ? kSure : 0; }
-
-/// utils/config/__init__.py: resolve_dtype.
-void finish_dtypes(Draft& draft) {
-  if (!draft.has(fact::kBf16Off) && !draft.has(fact::kMixedHere)) {
-    draft.assume(fact::kMixedHere, "bf16", "axolotl's default, bf16: auto, on cards of Ampere and later");
-  }
-  const std::string mixed = draft.get(fact::kMixedHere).value_or("");
-  if (mixed == "bf16") draft.assume(fact::kWeights, "bf16", "axolotl loads them in bf16 with bf16");
-  const bool is_half = mixed == "fp16" || draft.is(fact::kBits, "8");
-  draft.assume(fact::kWeights, is_half ? "fp16" : "fp32",
-               is_half ? "axolotl loads them in fp16 with fp16 or load_in_8bit" : "axolotl loads them so without bf16");
-}
 
 /// utils/schemas/config.py: check_auto_enable_lora_kernels, which leaves FSDP1 out.
 void finish_adapter_kernels(Draft& draft) {
@@ -277,56 +318,12 @@ void finish_adapter_kernels(Draft& draft) {
       "lora_embedding_kernel is set; with lora_mlp_kernel: false it has PEFT's linears, for which there are rules");
 }
 
-/// utils/config/__init__.py: normalize_config.
-void finish_batch(Draft& draft) {
-  const auto rows = draft.values().find(fact::kStepRows);
-  if (rows == draft.values().end()) return;
-  const std::int64_t all = std::stoll(rows->second.value), each = std::stoll(draft.get("micro_batch").value());
-  if (draft.has("grad_accum")) {
-    draft.not_modelled("axolotl takes batch_size or gradient_accumulation_steps, not both");
-  } else if (all < each) {
-    draft.not_modelled("axolotl's batch_size below micro_batch_size, which is no accumulation at all");
-  } else {
-    draft.assume("grad_accum", std::to_string(all / each), "batch_size / micro_batch_size");
-  }
-}
-
-/// utils/config/__init__.py: normalize_config; core/builders/causal.py: build.
-void finish_checkpoints(const ConfigNode& root, Draft& draft) {
-  const ConfigNode* const options = find_in(root, "gradient_checkpointing_kwargs");
-  const bool has_options = options != nullptr && !options->is_null();
-  if (draft.is("checkpointing", "full") && !has_options) {
-    draft.assume(fact::kReentrant, "on", "axolotl's default without gradient_checkpointing_kwargs");
-  }
-  if (draft.is(fact::kAxolotlsDdp, "off")) {  // ddp_find_unused_parameters is read with ddp alone
-    draft.forget(fact::kFindsUnused);
-    draft.derive(fact::kFindsUnused, "auto");
-  }
-  draft.assume(fact::kFindsUnused, "off", "axolotl's default");
-}
-
 void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.assume(fact::kLibrary, "transformers", "axolotl trains with its Trainer");
   read_keys(root, file, "", kTable, draft);
-  finish_dtypes(draft);
+  finish_axolotls_model(draft);
   finish_adapter_kernels(draft);
-  if (draft.is(fact::kLora, "on") && draft.has(fact::kBits)) draft.assume(fact::kNested, "on", "axolotl's default");
-  if (draft.is(fact::kLora, "on")) {
-    draft.assume("lora_rank", "8", "PEFT's default");
-    draft.assume("lora_alpha", "8", "PEFT's default");
-  }
-  draft.assume("seq_len", "512", "axolotl's default");
-  draft.assume("micro_batch", "1", "axolotl's default");
-  finish_batch(draft);
-  draft.assume("grad_accum", "1", "axolotl's default");
-  draft.assume("optimizer", "adamw:fused", "axolotl's default");
-  draft.assume("checkpointing", "none", "axolotl's default");
-  finish_checkpoints(root, draft);
-  // utils/__init__.py: set_pytorch_cuda_alloc_conf, called by its command line.
-  draft.assume("allocator", "expandable",
-               "axolotl sets expandable_segments:True unless PYTORCH_ALLOC_CONF is set; with torch before 2.9 also "
-               "roundup_power2_divisions:16, for which give --allocator "
-               "expandable_segments:True,roundup_power2_divisions:16");
+  finish_axolotl(root, draft);
 }
 
 constexpr ConfigTool kTool{"axolotl", "axolotl's configuration", score, read};

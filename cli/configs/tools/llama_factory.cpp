@@ -63,6 +63,18 @@ void read_trainers_options(const Setting& setting, Draft& draft) {
 void read_reentrant_gc(const Setting& setting, Draft& draft) {
   draft.set(fact::kFactoryReentrant, setting.flag() ? "on" : "off", setting, "whether checkpoints re-enter autograd");
 }
+/// train/sft/workflow.py and its like: without do_train, a file evaluates or predicts.
+void read_task(const Setting& setting, Draft& draft) {
+  if (setting.flag()) draft.derive(fact::kOtherTask, setting.key);
+  draft.ignore(setting, "what the program does beside training");
+}
+void read_training_task(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kTrains, "on", setting, "it trains");
+  } else {
+    draft.not_modelled(setting, "no training");
+  }
+}
 void read_packing(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
@@ -90,6 +102,9 @@ constexpr std::array kKeys{
     KeyRow{"packing", read_packing},
     KeyRow{"neat_packing", read_packing},
     KeyRow{"use_dora", read_dora},
+    KeyRow{"do_train", read_training_task},
+    KeyRow{"do_eval", read_task},
+    KeyRow{"do_predict", read_task},
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"Liger's kernels", "enable_liger_kernel"},
@@ -104,12 +119,15 @@ constexpr std::array kOthers{
     UnmodelledKeys{"FP8", "fp8"},
     UnmodelledKeys{"norms in fp32", "upcast_layernorm upcast_lmhead_output"},
     UnmodelledKeys{"other parallelism, or weights on the CPU",
-                   "use_mca use_hyper_parallel use_kt cp_size context_parallel_size tensor_model_parallel_size "
-                   "pipeline_model_parallel_size expert_model_parallel_size",
+                   "use_mca use_hyper_parallel use_megatron_bridge use_kt cp_size context_parallel_size "
+                   "hyper_parallel_cp_size tensor_model_parallel_size pipeline_model_parallel_size "
+                   "expert_model_parallel_size",
                    "1"},
     UnmodelledKeys{"belongs to LLaMA-Factory's second implementation (v1), which has its own batches and training loop",
-                   "dist_config model_class peft_config quant_config micro_batch_size batching_strategy "
+                   "dist_config model_class peft_config quant_config micro_batch_size batching_strategy optim_config "
                    "train_dataset mixed_precision init_config sample_backend kernel_config use_v1_kernels"},
+    UnmodelledKeys{"preference training with a loss of its own", "pref_ftx"},
+    UnmodelledKeys{"where the model's parts lie", "device_map quantization_device_map"},
 };
 constexpr std::array kIgnored{
     IgnoredKeys{
@@ -117,16 +135,30 @@ constexpr std::array kIgnored{
         "template dataset dataset_dir eval_dataset media_dir train_on_prompt mask_history streaming buffer_size "
         "mix_strategy interleave_probs overwrite_cache preprocessing_* max_samples tokenized_path val_size "
         "data_shared_file_system enable_thinking default_system tool_format ignore_pad_token_for_loss "
-        "image_* video_* audio_* use_audio_in_video"},
+        "image_* video_* audio_* use_audio_in_video crop_to_patches preserve_thinking model_max_length"},
     IgnoredKeys{"what the model is called, and how it is loaded",
                 "trust_remote_code adapter_name_or_path adapter_folder cache_dir model_revision use_fast_tokenizer "
                 "resize_vocab split_special_tokens add_tokens add_special_tokens hf_hub_token low_cpu_mem_usage "
-                "rope_scaling create_new_adapter pissa_* model infer_backend print_param_status"},
+                "rope_scaling create_new_adapter pissa_* model infer_backend print_param_status init_special_tokens "
+                "train_from_scratch ms_hub_token om_hub_token"},
+    IgnoredKeys{"belongs to other stages than sft and pt, and is read with those alone",
+                "dpo_* kto_* ppo_* pref_bco_weight simpo_gamma ld_alpha ref_model* reward_model*"},
+    IgnoredKeys{"belongs to Megatron, and is read with use_mca or use_megatron_bridge alone",
+                "sequence_parallel bias_activation_fusion apply_rope_fusion use_distributed_optimizer "
+                "overlap_param_gather overlap_grad_reduce moe_grouped_gemm moe_token_dispatcher_type "
+                "recompute_granularity use_packed_sequences megatron_bridge_args hyper_parallel_args"},
+    IgnoredKeys{"belongs to context parallelism of the second implementation", "cp_mode"},
+    IgnoredKeys{"evaluation and inference are no part of an estimate",
+                "offload_folder use_kv_cache infer_dtype do_sample temperature top_p top_k num_beams max_length "
+                "repetition_penalty length_penalty skip_special_tokens task task_dir batch_size lang n_shot "
+                "download_mode"},
+    IgnoredKeys{"LLaMA-Factory sets it itself", "compute_dtype block_diag_attn _kt_*"},
     IgnoredKeys{"no memory depends on it",
                 "plot_loss pref_beta pref_loss early_stopping_steps disable_shuffling asft_alpha eaft_alpha "
                 "galore_* apollo_* badam_* fp8_* kt_* oft_* freeze_vision_tower freeze_multi_modal_projector "
                 "freeze_language_model compute_accuracy moe_aux_loss_coef new_special_tokens_config "
-                "loraplus_lr_embedding max_new_tokens"},
+                "loraplus_lr_embedding max_new_tokens module_dropout include_effective_tokens_per_second "
+                "profile_modules"},
     IgnoredKeys{"what is logged, and where the program runs",
                 "swanlab_* use_swanlab ray_* master_addr master_port enable_torch_profiler profiler_* export_* "
                 "vllm_* sglang_*"},
@@ -143,6 +175,9 @@ int score(const ConfigNode& root) {
 void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.assume(fact::kLibrary, "transformers", "LLaMA-Factory trains with its Trainer");
   read_arguments(root, file, kTable, draft);
+  if (const auto other = draft.get(fact::kOtherTask); other && !draft.is(fact::kTrains, "on")) {
+    draft.not_modelled(fmt::format("no training: {} without do_train", *other));
+  }
   draft.assume(fact::kLora, "on", "LLaMA-Factory's default");
   draft.assume("checkpointing", "full", "LLaMA-Factory's default");
   draft.assume(fact::kFactoryReentrant, "on", "LLaMA-Factory's default");

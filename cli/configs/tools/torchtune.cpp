@@ -31,7 +31,7 @@ void read_dtype(const Setting& setting, Draft& draft) {
 constexpr std::array kTokenizerKeys{KeyRow{"max_seq_len", read_count<kSeqLen>}};
 constexpr std::array kTokenizerIgnored{
     IgnoredKeys{"which tokenizer",
-                "_component_ path merges_file special_tokens_path prompt_template vocab_path "
+                "_component_ path merges_file merges_path image_size special_tokens_path prompt_template vocab_path "
                 "truncation_type"}};
 constexpr KeyTable kTokenizerTable{"torchtune's tokenizer", kTokenizerKeys, {}, kTokenizerIgnored};
 
@@ -157,6 +157,11 @@ void read_dataset(const Setting& setting, Draft& draft) {
   const ConfigNode* packed = find_in(*setting.node, "packed");
   if (packed != nullptr && !packed->is_null() && Setting{setting.file, setting.key + ".packed", packed}.flag()) {
     draft.not_modelled({setting.file, setting.key + ".packed", packed}, "packed rows, with masks and positions");
+    for (std::size_t i = 0; i < setting.node->keys.size(); ++i) {
+      const ConfigNode& item = setting.node->items[i];
+      if (&item == packed || item.is_null()) continue;
+      draft.ignore({setting.file, fmt::format("{}.{}", setting.key, setting.node->keys[i]), &item}, "which data");
+    }
   } else {
     draft.ignore(setting, "every row is taken as full");
   }

@@ -73,6 +73,8 @@ constexpr std::array kBuilderParts{
 };
 constexpr std::array kBuilderOthers{
     UnmodelledKeys{"an adapter of the output layer", "apply_lora_to_output"},
+    UnmodelledKeys{"a model of images and text, of which parts are trained",
+                   "decoder_trainable encoder_trainable fusion_trainable image_size"},
     UnmodelledKeys{"another way to quantize", "quantization_kwargs scaler_block_size block_size"},
 };
 constexpr KeyTable kBuilderTable{"torchtune's builders", kBuilderParts, kBuilderOthers, {}};

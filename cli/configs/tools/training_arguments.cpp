@@ -1,7 +1,6 @@
 // transformers 5.23, training_args.py, class TrainingArguments; names that 4.57 had, too.
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
@@ -9,6 +8,7 @@
 
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
+#include "job/fields/field_text.h"
 #include "job/sharding/fsdp_strategies.h"
 
 namespace vramfit {
@@ -150,43 +150,58 @@ constexpr std::array kIgnored{
                 "greater_is_better resume_from_checkpoint ignore_data_skip restore_callback_states_from_checkpoint"},
     IgnoredKeys{"how data are read; every row is taken as full",
                 "dataloader_* remove_unused_columns label_names train_sampling_strategy length_column_name "
-                "group_by_length past_index"},
+                "group_by_length past_index sortish_sampler"},
     IgnoredKeys{"how processes find each other, and how long they wait", "ddp_backend ddp_timeout* local_rank"},
     IgnoredKeys{"what the script does", "do_train do_eval do_predict"},
     IgnoredKeys{"which layers, where a policy of FSDP's wraps layers", "fsdp_transformer_layer_cls_to_wrap"},
 };
 constexpr KeyTable kTable{"TrainingArguments", kKeys, kOthers, kIgnored};
 
-/// Of "momentum=0.9, nesterov=True", or of a map.
-bool has_momentum(const Setting& setting) {
-  if (setting.node->is_map()) {
-    const ConfigNode* momentum = find_in(*setting.node, "momentum");
-    return momentum != nullptr && Setting{setting.file, setting.key + ".momentum", momentum}.real() != 0;
+void read_momentum(const Setting& setting, Draft& draft) {
+  if (setting.real() != 0) {
+    draft.set(fact::kMomentum, "on", setting, "what SGD has a buffer for");
+  } else {
+    draft.ignore(setting, "no momentum");
   }
-  constexpr std::string_view kKey = "momentum=";
+}
+
+constexpr std::array kOptimizerKeys{
+    KeyRow{"momentum", read_momentum},
+    KeyRow{"weight_decay", read_weight_decay},
+};
+constexpr std::array kOptimizerOthers{
+    UnmodelledKeys{"other blocks of averages", "block_size", "256"},
+    UnmodelledKeys{"stochastic rounding", "bf16_stochastic_round"},
+};
+constexpr std::array kOptimizerIgnored{
+    IgnoredKeys{"no memory depends on it",
+                "nesterov dampening lr eps betas beta1 beta2 beta3 alpha t_alpha t_beta3 scale_parameter relative_step "
+                "clip_threshold decay_rate warmup_init"}};
+constexpr KeyTable kOptimizerTable{"optim_args", kOptimizerKeys, kOptimizerOthers, kOptimizerIgnored};
+
+/// The pairs of "momentum=0.9, nesterov=True", each with the line of the whole.
+ConfigNode pairs_in(const Setting& setting) {
+  ConfigNode map;
+  map.kind = ConfigNode::Kind::map;
   std::string said = setting.text();
   std::erase(said, ' ');
-  const std::size_t begin = said.find(kKey);
-  return begin != std::string::npos && std::strtod(said.c_str() + begin + kKey.size(), nullptr) != 0;
+  for (const std::string& pair : split_list(said)) {
+    const std::size_t equals = pair.find('=');
+    if (equals == std::string::npos || equals == 0) continue;  // the Trainer's own parser fails there
+    ConfigNode value = text_node(pair.substr(equals + 1), setting.node->line);
+    value.number = setting.node->number;
+    put(map, pair.substr(0, equals), std::move(value));
+  }
+  return map;
 }
 
 }  // namespace
 
 void read_optimizer_arguments(const Setting& setting, Draft& draft) {
-  std::string said;
-  if (setting.node->is_map()) {
-    for (const std::string& key : setting.node->keys) said += key + " ";
-  } else {
-    said = setting.text();
-  }
-  const bool is_of_torchao = said.find("block_size") != std::string::npos || said.find("_round") != std::string::npos;
-  if (is_of_torchao) {
-    draft.not_modelled(setting, "other blocks of averages, or stochastic rounding");
-  } else if (has_momentum(setting)) {
-    draft.set(fact::kMomentum, "on", setting, "what SGD has a buffer for");
-  } else {
-    draft.ignore(setting, "no memory depends on it");
-  }
+  if (setting.node->is_map()) return read_keys(setting, kOptimizerTable, draft);
+  const ConfigNode map = pairs_in(setting);
+  if (map.keys.empty()) return draft.ignore(setting, "no memory depends on it");
+  read_keys({setting.file, setting.key, &map}, kOptimizerTable, draft);
 }
 
 void read_weight_decay(const Setting& setting, Draft& draft) {

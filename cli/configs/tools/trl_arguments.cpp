@@ -286,8 +286,14 @@ constexpr std::array kIgnored{
     IgnoredKeys{"which data there are",
                 "dataset_* datasets streaming test_split_size chat_template_path trust_remote_code "
                 "config_name tokenizer_name train_file validation_file"},
+    IgnoredKeys{"affects only generation, which isn't counted",
+                "num_generations_eval ds3_gather_for_generation chat_template_kwargs cache_implementation "
+                "max_tool_calling_iterations use_transformers_* transformers_continuous_batching_config"},
     IgnoredKeys{"no memory depends on it",
-                "f_alpha_divergence_coef discopop_tau ref_model_mixup_alpha ref_model_sync_steps "
+                "label_smoothing sapo_* vespo_* entropy_coef_* entropy_target log_completions* log_multimodal "
+                "log_unique_prompts "
+                "num_completions_to_print normalize_advantages reward_clip_range f_alpha_divergence_coef discopop_tau "
+                "ref_model_mixup_alpha ref_model_sync_steps "
                 "model_revision router_aux_loss_coef cache_dir token"},
 };
 constexpr KeyTable kTable{"TRL's and the Trainer's arguments", kKeys, kOthers, kIgnored};

@@ -27,7 +27,8 @@ const std::string kSft =
 const std::string kZero =
     "distributed_type: DEEPSPEED\nmixed_precision: bf16\nnum_processes: 4\ndeepspeed_config: {zero_stage: 3}\n";
 const std::string kAxolotl =
-    "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\ngradient_checkpointing: true\n";
+    "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 1\nbf16: true\ngradient_checkpointing: "
+    "true\nflash_attention: true\n";
 const std::string kFactory =
     "model_name_or_path: org/model\nstage: sft\nfinetuning_type: lora\ncutoff_len: 2048\nlora_rank: 8\n"
     "per_device_train_batch_size: 1\nbf16: true\n";

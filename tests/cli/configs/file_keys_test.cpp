@@ -19,7 +19,7 @@ using testing::TemporaryDirectory;
 using testing::value_of;
 
 const std::string kTrainer = "output_dir: out\nper_device_train_batch_size: 2\nbf16: true\n";
-const std::string kAxolotl = "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 2\n";
+const std::string kAxolotl = "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 2\nflash_attention: true\n";
 const std::string kFactory = "model_name_or_path: org/model\nstage: sft\ncutoff_len: 512\n";
 const std::string kSft = "model_name_or_path: org/model\ndataset_name: d\noutput_dir: o\npacking: false\n";
 

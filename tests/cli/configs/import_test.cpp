@@ -171,17 +171,18 @@ TEST_CASE("the Trainer's AdamW of torchao is read; other blocks than its own are
   };
   CHECK(value_of(imported("optim: adamw_torch_8bit\n"), "optimizer") == "adamw-8bit:torchao");
   CHECK(value_of(imported("optim: adamw_torch_4bit\n"), "optimizer") == "adamw-4bit:torchao");
-  CHECK(says(imported("optim: adamw_torch_4bit\noptim_args: block_size=128\n").unmodelled, "optim_args", "blocks"));
-  CHECK(!says(imported("optim: adamw_torch_4bit\noptim_args: weight=1\n").unmodelled, "optim_args", ""));
+  CHECK(
+      says(imported("optim: adamw_torch_4bit\noptim_args: block_size=128\n").unmodelled, "optim_args.block_size", ""));
+  CHECK(!says(imported("optim: adamw_torch_4bit\noptim_args: weight=1\n").unmodelled, "optim_args.weight", ""));
   const auto of_axolotl = [&](const std::string& arguments) {
     return import_configs({place.write("axolotl.yaml",
                                        "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 1\n"
                                        "optimizer: adamw_torch_4bit\noptim_args: " +
                                            arguments)});
   };
-  CHECK(says(of_axolotl("\"block_size=128\"\n").unmodelled, "optim_args", "blocks"));
-  CHECK(says(of_axolotl("{bf16_stochastic_round: true}\n").unmodelled, "optim_args", "rounding"));
-  CHECK(!says(of_axolotl("{weight: 1}\n").unmodelled, "optim_args", ""));
+  CHECK(says(of_axolotl("\"block_size=128\"\n").unmodelled, "optim_args.block_size", "blocks"));
+  CHECK(says(of_axolotl("{bf16_stochastic_round: true}\n").unmodelled, "optim_args.bf16_stochastic_round", "round"));
+  CHECK(!says(of_axolotl("{weight: 1}\n").unmodelled, "optim_args.weight", ""));
 }
 
 TEST_CASE("accelerate's FSDP wraps nothing where no policy is named, the Trainer's own each layer") {

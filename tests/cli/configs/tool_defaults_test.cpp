@@ -1,0 +1,113 @@
+// What other tools do where their files say little, found in the examples that they ship.
+#include <doctest/doctest.h>
+
+#include <string>
+
+#include "cli/configs/import.h"
+#include "tests/cli/configs/imported.h"
+#include "tests/support/temporary_directory.h"
+
+namespace vramfit {
+namespace {
+
+using testing::imported;
+using testing::says;
+using testing::TemporaryDirectory;
+using testing::value_of;
+
+const std::string kAxolotl = "base_model: org/model\nsequence_len: 512\nmicro_batch_size: 1\n";
+const std::string kFactory = "model_name_or_path: org/model\nstage: sft\nfinetuning_type: lora\n";
+
+bool is_unmodelled(const ImportedJob& job, const std::string& text) { return says(job.unmodelled, "", text); }
+
+}  // namespace
+
+TEST_CASE("optim_args are read key by key, as a map and as a text") {
+  for (const char* const arguments : {"{momentum: 0.9, nesterov: true}", "momentum=0.9, nesterov=True"}) {
+    CAPTURE(arguments);
+    const ImportedJob job = imported("axolotl.yaml", kAxolotl + "optimizer: sgd\noptim_args: " + arguments + "\n");
+    CHECK(says(job.understood, "optim_args.momentum", "buffer"));
+    CHECK(says(job.ignored, "optim_args.nesterov", "no memory"));
+    CHECK_FALSE(says(job.ignored, "optim_args.momentum", ""));
+    CHECK_FALSE(says(job.ignored, "optim_args", ""));
+  }
+  const ImportedJob decayed =
+      imported("axolotl.yaml", kAxolotl + "optimizer: sgd\noptim_args: {momentum: 0.9, weight_decay: 0.1}\n");
+  CHECK(is_unmodelled(decayed, "SGD with weight decay"));
+}
+
+TEST_CASE("axolotl's FSDP1 has original parameters, transformers' default, unless its key says otherwise") {
+  const std::string fsdp = kAxolotl + "attn_implementation: flash_attention_2\nfsdp_config:\n  offload_params: false\n";
+  const ImportedJob job = imported("axolotl.yaml", fsdp);
+  CHECK(value_of(job, "runtime") == "pytorch-fsdp1");
+  CHECK(job.unmodelled.empty());
+  CHECK(is_unmodelled(imported("axolotl.yaml", fsdp + "  use_orig_params: false\n"), "use_orig_params"));
+}
+
+TEST_CASE("axolotl's ends in fp32 are not modelled where nothing converts them back") {
+  constexpr const char* kEnds = "norms, embeddings and the head in fp32";
+  CHECK(is_unmodelled(imported("axolotl.yaml", kAxolotl), kEnds));
+  CHECK(is_unmodelled(imported("axolotl.yaml", kAxolotl + "attn_implementation: sdpa\n"), kEnds));
+  for (const char* const other :
+       {"attn_implementation: flash_attention_2\n", "flash_attention: true\n", "bf16: false\n", "adapter: lora\n",
+        "fsdp_config: {fsdp_version: 2}\n", "deepspeed: {zero_optimization: {stage: 2}}\n"}) {
+    CAPTURE(other);
+    CHECK_FALSE(is_unmodelled(imported("axolotl.yaml", kAxolotl + other), kEnds));
+  }
+}
+
+TEST_CASE("axolotl's changes of the model's configuration are ignored only where they are about positions") {
+  const auto changed = [](const std::string& map) {
+    return imported("axolotl.yaml", kAxolotl + "overrides_of_model_config: " + map + "\n");
+  };
+  CHECK(says(changed("{rope_scaling: {type: linear}}").ignored, "overrides_of_model_config", "positions"));
+  CHECK(says(changed("{num_hidden_layers: 2}").unmodelled, "overrides_of_model_config", "configuration"));
+}
+
+TEST_CASE("a file of LLaMA-Factory's that predicts or evaluates without do_train is no training") {
+  CHECK(is_unmodelled(imported("lora.yaml", kFactory + "do_predict: true\n"), "no training: do_predict"));
+  for (const char* const training : {"", "do_train: true\n", "do_train: true\ndo_eval: true\n", "do_eval: false\n"}) {
+    CAPTURE(training);
+    CHECK(imported("lora.yaml", kFactory + training).unmodelled.empty());
+  }
+  CHECK(says(imported("lora.yaml", kFactory + "do_train: false\n").unmodelled, "do_train", "no training"));
+}
+
+TEST_CASE("of torchtune's packed data, and of its models of images, each key is spoken of") {
+  const ImportedJob packed = imported("tune.yaml",
+                                      "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\n"
+                                      "dataset: {_component_: torchtune.datasets.alpaca_dataset, packed: true}\n"
+                                      "tokenizer: {path: a, merges_path: b, max_seq_len: 512}\n");
+  CHECK(says(packed.unmodelled, "dataset.packed", "packed rows"));
+  CHECK(says(packed.ignored, "dataset._component_", "which data"));
+  CHECK(says(packed.ignored, "tokenizer.merges_path", "which tokenizer"));
+  const ImportedJob images =
+      imported("tune.yaml",
+               "model: {_component_: torchtune.models.llama3_2_vision.llama3_2_vision_11b, decoder_trainable: x}\n");
+  CHECK(says(images.unmodelled, "model.decoder_trainable", "images"));
+}
+
+TEST_CASE("an empty map is listed as that, not as unknown") {
+  const ImportedJob job =
+      imported("accelerate.yaml", "distributed_type: 'NO'\nfsdp_config: {}\ndeepspeed_config: {}\n");
+  CHECK(says(job.ignored, "fsdp_config", "empty"));
+  CHECK(says(job.ignored, "deepspeed_config", "empty"));
+}
+
+TEST_CASE("a file that is named from the top folder of a project is found there") {
+  const TemporaryDirectory place;
+  place.write("zero/z2.json", R"({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}})");
+  const std::string file = place.write("examples/lora/lora.yaml", kFactory + "deepspeed: zero/z2.json\n");
+  const ImportedJob job = import_configs({file});
+  CHECK(value_of(job, "sharding") == "shard-grad-op");
+  CHECK(job.unmodelled.empty());
+}
+
+TEST_CASE("of a DeepSpeed configuration that isn't there no stage is guessed") {
+  const ImportedJob job = imported("lora.yaml", kFactory + "deepspeed: nowhere/z3.json\n");
+  CHECK(says(job.unmodelled, "deepspeed", "the file isn't there"));
+  CHECK(job.unmodelled.size() == 1);
+  CHECK(value_of(job, "sharding").empty());
+}
+
+}  // namespace vramfit
