@@ -46,7 +46,8 @@ def main():
     kind = AutoModelForMaskedLM if is_masked else AutoModelForCausalLM
     model = kind.from_pretrained(MODEL, dtype=torch.bfloat16 if PRECISION == "bf16-pure" else torch.float32)
     name, _, form = OPTIMIZER.partition(":")
-    optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-5, **({form: True} if form else {}))
+    options = {"momentum": 0.9} if name == "SGD" else {form: True} if form else {}
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=1e-5, **options)
     vocabulary = config.get_text_config().vocab_size
     loader = torch.utils.data.DataLoader(Tokens(vocabulary), batch_size=MICRO_BATCH)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)

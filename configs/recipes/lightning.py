@@ -57,7 +57,7 @@ class FineTuning(lightning.LightningModule):
         return self.model(**batch, use_cache=False).loss
 
     def configure_optimizers(self):
-        return getattr(torch.optim, OPTIMIZER)(self.model.parameters(), lr=1e-5)
+        return getattr(torch.optim, OPTIMIZER)(self.model.parameters(), lr=1e-5, **({"momentum": 0.9} if OPTIMIZER == "SGD" else {}))
 
 
 def main():

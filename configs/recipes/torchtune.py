@@ -131,7 +131,7 @@ def common_config():
         "gradient_accumulation_steps": GRAD_ACCUM,
         "epochs": 1,
         "max_steps_per_epoch": STEPS,
-        "optimizer": {"_component_": f"{optimizers}.{OPTIMIZER}", "lr": 2e-5, **({"fused": True} if OPTIMIZER == "AdamW" else {})},
+        "optimizer": {"_component_": f"{optimizers}.{OPTIMIZER}", "lr": 2e-5, **({"fused": True} if OPTIMIZER == "AdamW" else {"momentum": 0.9} if OPTIMIZER == "SGD" else {})},
         "optimizer_in_bwd": OPTIMIZER_IN_BACKWARD == "on",
         "loss": {"_component_": "torchtune.modules.loss.CEWithChunkedOutputLoss"},
         "clip_grad_norm": None,

@@ -81,6 +81,8 @@ TEST_CASE("the recipes are those of configs/recipes, and each has a model, a len
     CHECK(source.text == read_file(testing::source_dir() + "/configs/recipes/" + file + ".py"));
     const Recipe recipe = find_recipe(std::string(source.name));
     CHECK((recipe.alone || recipe.several));
+    const bool offers_sgd = source.text.find("|SGD") != std::string_view::npos;
+    CHECK((!offers_sgd || source.text.find("{\"momentum\": 0.9}") != std::string_view::npos));  // as estimates have it
     CHECK(source.text.find("\nMODEL = \"model\"  # --model\n") != std::string_view::npos);
     for (const char* flag : {"seq-len", "micro-batch", "steps"}) {
       CHECK(std::ranges::find(recipe.choices, flag, &RecipeChoice::flag) != recipe.choices.end());
