@@ -10,6 +10,7 @@
 
 #include "job/choices.h"
 #include "job/stacks/grpo_choices.h"
+#include "job/stacks/liger_parts.h"
 #include "job/stacks/zero3_sizes.h"
 #include "model_specs/dtype.h"
 
@@ -57,7 +58,7 @@ enum class ReduceFinish { early, end };
 enum class Accumulate { sharded, unsharded };
 enum class OptimizerImplementation { fused, foreach, loop, paged, deepspeed, torchao };
 enum class Load { each, rank0 };
-enum class KernelSource { libtorch, vramfit };
+enum class KernelSource { libtorch, vramfit, liger };
 enum class Attention { automatic, flash, efficient, cudnn, math };
 
 /// reduce_bucket_size of DeepSpeed's ZeRO (0.19, runtime/zero/config.py): 5e8 numbers, of 2 bytes each.
@@ -107,6 +108,7 @@ struct Job {
   std::optional<Dtype> frozen_dtype;     // of frozen parameters' shards; none: precision.storage
   std::string quantization = "none";     // row of job/parameters/quantization.h, of frozen matrices of layers
   KernelSource kernels = KernelSource::libtorch;  // on GPUs, of what has own ones (program/stages/own_kernels.h)
+  LigerParts liger;                               // of KernelSource::liger
   GradientMask gradient_mask;
   Lora lora;
   std::int64_t sequence = 0;          // tokens; 0 until resolved

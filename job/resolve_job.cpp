@@ -190,6 +190,13 @@ void check_rest(const Job& job) {
   }
 }
 
+/// monkey_patch.py of liger-kernel 0.8: apply_liger_kernel_to_mistral gives a name to a class that transformers 5's
+/// code for Mistral doesn't look at.
+void check_liger(const Job& job, const ModelSpec& spec) {
+  if (spec.model_type != "mistral" || !job.liger.cross_entropy.value_or(false)) return;
+  throw Conflict("--kernels liger:cross_entropy=on: of a Mistral, Liger leaves the loss as it is; leave it out");
+}
+
 }  // namespace
 
 /// Rank, alpha and dropout are those of PEFT's LoraConfig; the targets are QLoRA's, all linears (Dettmers et al. 2023,
@@ -333,6 +340,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   resolve_adapters(job, notes);
   resolve_rotations(job, spec, notes);
   check_ignored_label(job, spec);
+  check_liger(job, spec);
   check_rest(job);
   note_late_frees(job, notes);
   return job;

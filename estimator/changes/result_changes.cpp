@@ -266,7 +266,10 @@ std::string optimizer_of(const Job& job) {
   constexpr std::string_view kUsual = ":fused";
   return value.ends_with(kUsual) ? value.substr(0, value.size() - kUsual.size()) : value;
 }
-std::string kernels_of(const Job& job) { return job.kernels == KernelSource::vramfit ? "vramfit" : "libtorch"; }
+std::string kernels_of(const Job& job) {
+  const std::string value = job_field_named("kernels").get(job);
+  return value.empty() ? "libtorch" : value;
+}
 std::string frozen_dtype_of(const Job& job) {
   return has_frozen_weights(job) ? std::string(dtype_name(frozen_dtype_in(job))) : "";
 }

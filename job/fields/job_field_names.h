@@ -57,8 +57,8 @@ inline constexpr std::array kImplementations{
     Named{"fused", OptimizerImplementation::fused},         Named{"foreach", OptimizerImplementation::foreach},
     Named{"loop", OptimizerImplementation::loop},           Named{"paged", OptimizerImplementation::paged},
     Named{"deepspeed", OptimizerImplementation::deepspeed}, Named{"torchao", OptimizerImplementation::torchao}};
-inline constexpr std::array kKernels{Named{"libtorch", KernelSource::libtorch},
-                                     Named{"vramfit", KernelSource::vramfit}};
+inline constexpr std::array kKernels{Named{"libtorch", KernelSource::libtorch}, Named{"vramfit", KernelSource::vramfit},
+                                     Named{"liger", KernelSource::liger}};
 inline constexpr std::array kAttentions{Named{"auto", Attention::automatic}, Named{"flash", Attention::flash},
                                         Named{"efficient", Attention::efficient}, Named{"cudnn", Attention::cudnn},
                                         Named{"math", Attention::math}};

@@ -14,6 +14,7 @@
 #include "job/fields/job_field_names.h"
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_field_words.h"
+#include "job/fields/kernels_text.h"
 #include "job/fields/runtime_text.h"
 #include "job/fields/trained_dtype.h"
 #include "job/fields/trainer_text.h"
@@ -41,11 +42,6 @@ std::string get_dtype(const Job& job) {
 template <Dtype Precision::*Member>
 void set_dtype(Job& job, std::string_view value) {
   job.precision.*Member = trained_dtype(value);
-}
-
-/// "" for those that there always were, so that plan files and fingerprints from before others came are what they were.
-std::string get_kernels(const Job& job) {
-  return job.kernels == KernelSource::libtorch ? "" : name_in(kKernels, job.kernels);
 }
 
 template <bool Job::*Member>
@@ -238,13 +234,8 @@ constexpr std::array kJobFields{
              "memory is not modelled (docs/time-model.md). Default: off; --runtime vramfit has fused kernels anyway",
              get_toggle<&Job::compile>, set_toggle<&Job::compile>, FieldGroup::software, HonouredBy::every_runtime,
              AtResume::may_differ, InPlan::optional},
-    JobField{"kernels", FieldForm::text, "libtorch|vramfit",
-             "GPUs: vramfit uses one CUDA kernel, without scratch, for work that takes LibTorch's functions several "
-             "passes: AdamW with states of few bits or of another dtype, or with stochastic rounding, quantized "
-             "weights, gated activations, rotary embeddings and losses (docs/kernels.md). scripts/setup --cuda builds "
-             "them for \"vramfit run\". Default: libtorch",
-             get_kernels, set_choice<&Job::kernels, kKernels>, FieldGroup::software, HonouredBy::own_runtime,
-             AtResume::may_differ, InPlan::optional},
+    JobField{"kernels", FieldForm::text, kKernelValues, kKernelsHelp, get_kernels, set_kernels, FieldGroup::software,
+             HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{"allocator", FieldForm::text, "native|expandable|gradients-first|arena|KEY=VALUE,...",
              "Settings of PyTorch's CUDA caching allocator, as in PYTORCH_ALLOC_CONF; CPU ranks have no such "
              "allocator. gradients-first: expandable, and the gradients of a layer that is recomputed are allocated "

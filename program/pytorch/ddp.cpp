@@ -163,7 +163,8 @@ void Ddp::zero_gradients() {
 void Ddp::wrap_outputs(Tensor& loss, Tensor& logits) {
   if (!finds_unused_) return;
   Tensor own_loss = torch().clone(loss);
-  const Tensor own_logits = torch().clone(logits);
+  Tensor own_logits;
+  if (logits.storage) own_logits = torch().clone(logits);
   loss = std::move(own_loss);
   logits = {};
 }

@@ -18,6 +18,8 @@
 
 namespace vramfit::eager {
 
+class Liger;
+
 class Torch final : public Backend {
  public:
   Torch(Recording& recording, Device device, std::size_t parameters);
@@ -272,6 +274,7 @@ class Torch final : public Backend {
   void accumulate(int parameter, Tensor gradient) override;
 
  private:
+  friend class Liger;
   /// The node of a tensor that nothing made, which runs as soon as the gradient is there, and gives it away.
   std::shared_ptr<Node> leaf(std::function<void(Tensor& gradient)> take) const;
   Tensor factor_of(const Tensor& x);  // as a product reads it

@@ -30,7 +30,7 @@ bool updates_by_own_kernel(const Job& job) {
 }  // namespace
 
 void require_gpus_for_own_kernels(const Job& job, const Cluster& cluster) {
-  if (job.kernels == KernelSource::libtorch || !cluster.is_cpu()) return;
+  if (job.kernels != KernelSource::vramfit || !cluster.is_cpu()) return;
   throw Excluded("--kernels vramfit with CPU ranks (they are CUDA kernels; leave it out)");
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "program/pytorch/autocast.h"
+#include "program/pytorch/liger.h"
 #include "program/pytorch/optimizers.h"
 
 namespace vramfit::eager {
@@ -28,11 +29,21 @@ Tensor AcceleratorLoop::shifted(const Tensor& labels, Tensor& padded) {
                  "shifted labels");
 }
 
-Tensor AcceleratorLoop::next_token_loss(const Tensor& logits, const Tensor& labels, const Tensor& items) {
-  const Tensor wide = torch().cast(logits, Dtype::f32);
+Tensor AcceleratorLoop::token_loss(const Tensor& outputs, const Tensor& targets) {
+  if (parts_.model.loss_kernel() == LossKernel::library) return torch().cross_entropy(outputs, targets);
+  const Liger liger(torch());
+  if (!is_fused()) {
+    return liger.cross_entropy(outputs, targets, checked_mul(parts_.job.micro_batch, parts_.job.sequence));
+  }
+  const Model::OutputLayer layer = parts_.model.output_layer();
+  return liger.fused_loss(outputs, targets, {layer.weights, layer.inputs, layer.outputs});
+}
+
+Tensor AcceleratorLoop::next_token_loss(const Tensor& outputs, const Tensor& labels, const Tensor& items) {
+  const Tensor taken = is_fused() ? outputs : torch().cast(outputs, Dtype::f32);
   Tensor padded;
   const Tensor targets = shifted(labels, padded);
-  const Tensor loss = torch().cross_entropy(wide, targets);
+  const Tensor loss = token_loss(taken, targets);
   if (!items.storage) return loss;
   return has_policy() ? torch().divide_by(loss, items) : torch().divide(loss);
 }
@@ -51,12 +62,14 @@ Tensor AcceleratorLoop::loss_of_model(const Inputs& inputs, const Tensor& items)
     logits = forward(inputs.ids, inputs.mask, casts ? seen : Tensor{});
     parts_.enter(Phase::loss);
     const Scope scope(heap(), "loss");
+    if (is_fused()) parts_.wrapper.look_at(parts_.model.output_layer().weights);
     loss = parts_.model.has_loss_of_its_own() ? torch().cross_entropy(logits, inputs.labels)
                                               : next_token_loss(logits, inputs.labels, seen);
     parts_.model.leave();
+    if (is_fused()) logits = {};  // of which there are none
   }
   const Scope scope(heap(), "loss");
-  if (is_autocast()) logits = torch().cast(logits, Dtype::f32);
+  if (is_autocast() && !is_fused()) logits = torch().cast(logits, Dtype::f32);
   if (converts_outputs()) loss = torch().cast(loss, precision.compute);
   parts_.wrapper.end_forward(loss);
   loss = parts_.wrapper.leave_model(std::move(loss));

@@ -46,8 +46,11 @@ class AcceleratorLoop : public Loop {
   bool converts_outputs() const { return has_policy() && is_fsdp2(); }
 
  private:
-  /// `items`: as the model sees them.
-  Tensor next_token_loss(const Tensor& logits, const Tensor& labels, const Tensor& items);
+  /// `items`: as the model sees them; `outputs`: logits, or what a fused loss takes.
+  Tensor next_token_loss(const Tensor& outputs, const Tensor& labels, const Tensor& items);
+  /// The sum or, without `items`, the mean over labels.
+  Tensor token_loss(const Tensor& outputs, const Tensor& targets);
+  bool is_fused() const { return parts_.model.loss_kernel() == LossKernel::liger_fused; }
   Tensor shifted(const Tensor& labels, Tensor& padded);
   /// The learning rate of the next step, where that is on the card.
   virtual void schedule() {}

@@ -61,8 +61,10 @@ Tensor Loop::forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor&
     h = std::move(output);
   }
   const std::size_t last = model.blocks() + 1;
-  // TRL never runs the output layer itself, so that the last unit isn't seen to end; torchtune runs it in parts.
-  const bool has_output = !has_trl(parts_.job) && parts_.job.modeling != Modeling::torchtune;
+  // TRL and Liger's fused loss never run the output layer itself, so that the last unit isn't seen to end; torchtune
+  // runs it in parts.
+  const bool is_fused = has_trl(parts_.job) || model.loss_kernel() == LossKernel::liger_fused;
+  const bool has_output = !is_fused && parts_.job.modeling != Modeling::torchtune;
   Tensor logits = model.head(wrapper.pre_forward(last, std::move(h)), [&](Tensor normed) {
     normed = wrapper.leave_base(std::move(normed));
     if (is_classifier(parts_.job)) wrapper.post_forward(last, normed);  // whose output layer is in no unit but the root

@@ -60,10 +60,19 @@ Graph without_dropout(Graph graph) {
   return graph;
 }
 
+/// The Trainer gives Liger's kernels to the model that it trains; the rotation alone is replaced for all models of its
+/// family (liger_kernel 0.8, transformers/monkey_patch.py).
+Job without_patches(Job job) {
+  job.liger.rms_norm = job.liger.swiglu = job.liger.geglu = false;
+  return job;
+}
+
 }  // namespace
 
 ReferenceModel::ReferenceModel(const LoopParts& parts)
-    : torch_(parts.torch), graph_(without_dropout(parts.graph)), model_(make_model(graph_, parts.job, parts.torch)) {
+    : torch_(parts.torch),
+      graph_(without_dropout(parts.graph)),
+      model_(make_model(graph_, without_patches(parts.job), parts.torch)) {
   torch_.exchange_models();
   wrapper_ = wrapper_of(parts, model_->modules());
   torch_.exchange_models();

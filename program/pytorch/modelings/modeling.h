@@ -13,6 +13,9 @@
 
 namespace vramfit::eager {
 
+/// What a loop computes the loss with: the library's own calls on logits, or Liger's on these or on hidden states.
+enum class LossKernel { library, liger, liger_fused };
+
 class Model {
  public:
   Model() = default;
@@ -54,6 +57,8 @@ class Model {
   /// Whether its loss is the mean over labels, each of its own token's logits as they are, and so neither shifts labels
   /// nor divides by how many the Trainer counted.
   virtual bool has_loss_of_its_own() const { return false; }
+  /// Of a fused loss, head() ends with what the output layer works on.
+  virtual LossKernel loss_kernel() const { return LossKernel::library; }
   /// From here on: whether PEFT's adapters change anything.
   virtual void use_adapters(bool /*are_used*/) {}
   /// What its forward holds until it returns, after a loss that it computes itself.

@@ -19,6 +19,8 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       is_scored_(has_trl(job) && !is_classifier(job)),
       llama_(llama_graph(graph, job)),
+      uses_liger_(liger_kernels(job, llama_)),
+      liger_(torch),
       // The library has no other code for capped scores (Gemma 2) or for sinks (gpt-oss), and picks it there.
       is_eager_(llama_.style.caps_scores || llama_.style.has_sinks || job.attention == Attention::math),
       hidden_dtype_(hidden_dtype(graph, job, llama_.embedding)),
@@ -227,11 +229,21 @@ Tensor Transformers::norm_with_one(const Tensor& x, int weight, std::int64_t wid
   return torch_.cast(h, x.dtype);
 }
 
-Tensor Transformers::norm(const Tensor& x, int weight, std::int64_t width) {
+Tensor Transformers::norm(const Tensor& x, int weight, std::int64_t width, HeadsApart apart) {
   const Submodule module = submodule({weight});
   const Tensor input = torch_.enter(module, x);
-  return torch_.leave(
-      module, llama_.style.adds_one_to_norms ? norm_with_one(input, weight, width) : plain_norm(input, weight, width));
+  return torch_.leave(module, normed(input, weight, width, apart));
+}
+
+Tensor Transformers::normed(const Tensor& x, int weight, std::int64_t width, HeadsApart apart) {
+  if (uses_liger_.norm) {
+    return liger_.rms_norm(x, {.weight = weight,
+                               .width = width,
+                               .in_place = uses_liger_.in_place,
+                               .input_lies_apart = apart.input,
+                               .gradient_lies_apart = apart.gradient});
+  }
+  return llama_.style.adds_one_to_norms ? norm_with_one(x, weight, width) : plain_norm(x, weight, width);
 }
 
 /// `variance` and the widened input are locals, held until the product with the weight is there.
@@ -260,10 +272,17 @@ Tensor Transformers::feed_forward(const LlamaBlock& l, const Tensor& x, Tensor& 
     std::vector<Tensor> halves = torch_.parts_of(linear(x, l.gate_up, llama_.sizes.hidden, 2 * llama_.sizes.ffn), 2);
     const Tensor& gate = halves[0];
     Tensor& up = halves[1];
+    if (uses_liger_.gate) {
+      return linear(liger_.gated(gate, up, true), l.down, llama_.sizes.ffn, llama_.sizes.hidden);
+    }
     up = torch_.multiply(up, activated(gate));
     return linear(up, l.down, llama_.sizes.ffn, llama_.sizes.hidden);
   }
-  {
+  if (uses_liger_.gate) {
+    const Tensor gate = linear(x, l.gate, llama_.sizes.hidden, llama_.sizes.ffn);
+    const Tensor up = linear(x, l.up, llama_.sizes.hidden, llama_.sizes.ffn);
+    product = liger_.gated(gate, up, false);
+  } else {
     const Tensor gate = activated(linear(x, l.gate, llama_.sizes.hidden, llama_.sizes.ffn));
     product = torch_.multiply(gate, linear(x, l.up, llama_.sizes.hidden, llama_.sizes.ffn));
   }
@@ -334,7 +353,7 @@ Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_
   hidden_ = h;
   const Scope scope(torch_.heap(), "lm_head");
   torch_.heap().values = Category::logits_and_loss;
-  if (is_scored_) return h;
+  if (is_scored_ || uses_liger_.fused_loss) return h;
   const Submodule module = submodule({llama_.output});
   const Tensor input = torch_.enter(module, h);
   return torch_.leave(module, torch_.linear(input, llama_.output, llama_.sizes.hidden, llama_.sizes.outputs));
@@ -342,8 +361,14 @@ Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_
 
 Tensor Transformers::multiplied(const Tensor& x) { return llama_.style.multiplies ? torch_.scale(x) : x; }
 
+LossKernel Transformers::loss_kernel() const {
+  if (uses_liger_.fused_loss) return LossKernel::liger_fused;
+  return uses_liger_.cross_entropy ? LossKernel::liger : LossKernel::library;
+}
+
 Tensor Transformers::finish(Tensor logits) {
-  if (is_scored_ || !llama_.scores.empty()) return logits;  // TRL's kernels scale and cap logits within a tile
+  // TRL's kernels scale and cap logits within a tile, and Liger's cap them within a chunk.
+  if (is_scored_ || uses_liger_.fused_loss || !llama_.scores.empty()) return logits;
   if (llama_.style.multiplies) logits = torch_.divide(logits);
   if (!llama_.style.caps_logits) return logits;
   const Scope scope(torch_.heap(), "softcap");

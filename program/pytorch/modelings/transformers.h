@@ -6,11 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "program/pytorch/liger.h"
+#include "program/pytorch/modelings/liger.h"
 #include "program/pytorch/modelings/llama_graph.h"
 #include "program/pytorch/modelings/modeling.h"
 #include "program/pytorch/modelings/peft_adapters.h"
 
 namespace vramfit::eager {
+
+/// Whether rows of a norm are heads that don't lie one after the other, and their gradients.
+struct HeadsApart {
+  bool input = false, gradient = false;
+};
 
 class Transformers final : public Model {
  public:
@@ -35,6 +42,7 @@ class Transformers final : public Model {
   OutputLayer output_layer() const override {
     return {.weights = llama_.output, .inputs = llama_.sizes.hidden, .outputs = llama_.sizes.vocabulary};
   }
+  LossKernel loss_kernel() const override;
   void leave() override { hidden_ = {}; }
   void use_adapters(bool are_used) override { adapters_.use(are_used); }
 
@@ -55,7 +63,8 @@ class Transformers final : public Model {
   Tensor linear(const Tensor& x, const LinearParameters& by, std::int64_t inputs, std::int64_t outputs);
   Tensor multiplied_embedding(Tensor embedded);
   /// Of rows of `width`.
-  Tensor norm(const Tensor& x, int weight, std::int64_t width);
+  Tensor norm(const Tensor& x, int weight, std::int64_t width, HeadsApart apart = {});
+  Tensor normed(const Tensor& x, int weight, std::int64_t width, HeadsApart apart);
   Tensor norm_with_one(const Tensor& x, int weight, std::int64_t width);
   Tensor plain_norm(const Tensor& x, int weight, std::int64_t width);
   Submodule submodule(const std::vector<int>& parameters = {}) const;
@@ -71,6 +80,7 @@ class Transformers final : public Model {
   QueriesKeysValues sliced(const LlamaBlock& layer, const Tensor& x, bool is_masked);
   void rotate(QueriesKeysValues& qkv, const Rotations& rotations);
   void rotate_first_dims(QueriesKeysValues& qkv, const Rotations& rotations);
+  void rotate_in_place(QueriesKeysValues& qkv, const Rotations& rotations, bool is_masked);
   struct Heads {
     Tensor x;
     Layout layout = Layout::tokens_first;
@@ -113,6 +123,8 @@ class Transformers final : public Model {
   bool may_be_cudnn_;  // attention, where PyTorch prefers it
   bool is_scored_;     // the loss takes hidden states, not logits (TRL)
   LlamaGraph llama_;
+  LigerKernels uses_liger_;
+  Liger liger_;
   bool is_eager_;  // attention
   Dtype hidden_dtype_, scale_dtype_;
   std::vector<Tensor> frequencies_, original_frequencies_;  // by table

@@ -6,14 +6,22 @@
 namespace vramfit::eager {
 
 /// Queries and keys are seen with heads first from there on, so that their gradients have another layout, unless there
-/// is one head. Gemma 3 makes all three before it norms any.
+/// is one head. Gemma 3 makes all three before it norms any, and norms what is seen with heads first, which Liger's
+/// norm copies, and gives so. Liger's rotation takes and gives tokens first, and its norm copies a gradient that isn't.
 Transformers::QueriesKeysValues Transformers::projected(const LlamaBlock& l, const Tensor& x, bool is_masked) {
   const LlamaSizes& s = llama_.sizes;
+  const bool is_normed_by_liger = uses_liger_.norm && l.q_norm >= 0, is_late = llama_.style.has_post_norms;
+  const bool is_copied = is_normed_by_liger ? is_late : !uses_liger_.rope;
   const auto made = [&](const LinearParameters& by, std::int64_t heads) {
-    Tensor y = linear(x, by, s.hidden, heads * s.head_dim);
-    return heads > 1 ? torch_.copied_in_backward(y) : y;
+    const Tensor y = linear(x, by, s.hidden, heads * s.head_dim);
+    return heads > 1 && is_copied ? torch_.copied_in_backward(y) : y;
   };
-  const auto normed = [&](const Tensor& y, int weight) { return weight < 0 ? y : norm(y, weight, s.head_dim); };
+  const auto normed = [&](const Tensor& y, int weight) {
+    if (weight < 0) return y;
+    const bool has_heads = y.elements > x.elements / s.hidden * s.head_dim;
+    return norm(y, weight, s.head_dim,
+                {.input = has_heads && is_late, .gradient = has_heads && (is_late || !uses_liger_.rope)});
+  };
   QueriesKeysValues qkv;
   qkv.q = made(l.q, s.heads);
   if (!llama_.style.has_post_norms) qkv.q = normed(qkv.q, l.q_norm);
@@ -34,8 +42,8 @@ Transformers::QueriesKeysValues Transformers::sliced(const LlamaBlock& l, const 
   const Tensor all = linear(x, l.qkv, s.hidden, queries + 2 * keys);
   Tensor q = torch_.part_of(all, rows * queries), k = torch_.part_of(all, rows * keys);
   Tensor v = torch_.part_of(all, rows * keys);
-  if (s.heads > 1) q = torch_.copied_in_backward(q);
-  if (s.kv_heads > 1) k = torch_.copied_in_backward(k);
+  if (s.heads > 1 && !uses_liger_.rope) q = torch_.copied_in_backward(q);
+  if (s.kv_heads > 1 && !uses_liger_.rope) k = torch_.copied_in_backward(k);
   if (has_values_heads_first(v, is_masked)) v = torch_.copied_in_backward(v);
   return {.q = std::move(q), .k = std::move(k), .v = std::move(v)};
 }
@@ -92,6 +100,20 @@ void Transformers::rotate_first_dims(QueriesKeysValues& qkv, const Rotations& ro
   qkv.k = std::move(k);
 }
 
+/// By Liger, of packed ones in copies. What comes back has tokens first.
+void Transformers::rotate_in_place(QueriesKeysValues& qkv, const Rotations& rotations, bool is_masked) {
+  const bool are_heads_first = is_eager_ || kernel_of(qkv.q.dtype, is_masked) == AttentionKernel::math;
+  const bool is_packed = llama_.style.is_packed;
+  const bool are_normed_so = uses_liger_.norm && llama_.style.has_post_norms && llama_.blocks.front().q_norm >= 0;
+  auto [q, k] = liger_.rotated(qkv.q, qkv.k, {rotations.cosines, rotations.sines},
+                               {.queries = is_packed || (are_normed_so && llama_.sizes.heads > 1),
+                                .keys = is_packed || (are_normed_so && llama_.sizes.kv_heads > 1),
+                                .of_queries = are_heads_first && llama_.sizes.heads > 1,
+                                .of_keys = has_values_heads_first(qkv.k, is_masked)});
+  qkv.q = std::move(q);
+  qkv.k = std::move(k);
+}
+
 AttentionShape Transformers::shape_of(Layout layout, bool is_masked) const {
   const LlamaSizes& s = llama_.sizes;
   return {.batch = s.batch,
@@ -137,7 +159,9 @@ Transformers::Attended Transformers::attention(const LlamaBlock& l, const Tensor
   const LlamaSizes& s = llama_.sizes;
   const bool is_masked = bool{positions.mask.storage};
   QueriesKeysValues qkv = llama_.style.is_packed ? sliced(l, x, is_masked) : projected(l, x, is_masked);
-  if (llama_.style.is_packed) {
+  if (uses_liger_.rope) {
+    rotate_in_place(qkv, positions.rotations, is_masked);
+  } else if (llama_.style.is_packed) {
     rotate_first_dims(qkv, positions.rotations);
   } else {
     rotate(qkv, positions.rotations);
