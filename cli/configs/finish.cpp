@@ -1,4 +1,5 @@
 #include "cli/configs/finish.h"
+#include "cli/configs/tools/liger.h"
 
 #include <algorithm>
 #include <array>
@@ -371,6 +372,7 @@ void finish(Draft& draft) {
   finish_sharding(draft);
   finish_grpo(draft);
   finish_reentrant(draft);
+  finish_liger(draft);
 }
 
 }  // namespace vramfit

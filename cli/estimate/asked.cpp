@@ -52,6 +52,10 @@ void leave_out_choices_of_libraries(Job& job) {
   job.zero3_sizes = none.zero3_sizes;
   job.rotary_positions = none.rotary_positions;
   job.offload = pinned_offload(job.offload);
+  if (job.kernels == KernelSource::liger) {
+    job.kernels = none.kernels;
+    job.liger = none.liger;
+  }
   if (job.optimizer_implementation == OptimizerImplementation::deepspeed) {
     job.optimizer_implementation = none.optimizer_implementation;
   }

@@ -45,6 +45,7 @@ constexpr std::array kSynonyms{
     Synonym{"--dataset", "--data"},
     Synonym{"--ddp", "--sharding", "no-shard"},
     Synonym{"--dtype", "--precision", "", "", kOfWeights},
+    Synonym{"--enable-liger-kernel", "--kernels", "liger", "libtorch"},
     Synonym{"--flash-attention", "--attention", "flash"},
     Synonym{"--flash-attn", "--attention", "flash"},
     Synonym{"--fp16", "--precision", "fp16-mixed"},
@@ -59,6 +60,7 @@ constexpr std::array kSynonyms{
     Synonym{"--gradient-checkpointing", "--checkpointing", "full", "none"},
     Synonym{"--gradient-clipping", "--clip"},
     Synonym{"--learning-rate", "--lr"},
+    Synonym{"--liger", "--kernels", "liger", "libtorch"},
     Synonym{"--load-in-4bit", "--method", "qlora"},
     Synonym{"--load-in-8bit", "--quantization", "int8"},
     Synonym{"--lora", "--method", "lora"},
@@ -86,6 +88,8 @@ constexpr std::array kSynonyms{
     Synonym{"--train-batch-size", "--global-batch"},
     Synonym{"--train-micro-batch-size-per-gpu", "--micro-batch"},
     Synonym{"--training-steps", "--steps"},
+    Synonym{"--use-liger", "--kernels", "liger", "libtorch"},
+    Synonym{"--use-liger-kernel", "--kernels", "liger", "libtorch"},
     Synonym{"--use-peft", "--method", "lora"},
     Synonym{"--warmup-steps", "--warmup"},
     Synonym{"--zero", "--sharding", "", "", kOfZero},
@@ -98,9 +102,6 @@ constexpr std::array kSynonyms{
 struct Hint {
   std::string_view word, says;
 };
-constexpr std::string_view kLiger =
-    "Liger's kernels and losses are not modelled; your own script with them is answered by \"vramfit rehearse --gpus "
-    "CLUSTER -- CMD\"";
 constexpr std::string_view kPacking =
     "every row is taken as full, packed or not: --seq-len is its length, and --micro-batch how many a GPU has at once";
 constexpr std::string_view kOtherParallelism =
@@ -132,9 +133,6 @@ constexpr std::array kHints{
     Hint{"--expert-model-parallel-size", kOtherParallelism},
     Hint{"--ep", kOtherParallelism},
     Hint{"--ep-size", kOtherParallelism},
-    Hint{"--liger", kLiger},
-    Hint{"--use-liger", kLiger},
-    Hint{"--use-liger-kernel", kLiger},
     Hint{"--deepspeed", "DeepSpeed's stacks are --stack deepspeed and trl-deepspeed; a configuration is --job FILE"},
     Hint{"--unsloth", "Unsloth's kernels are not modelled"},
     Hint{"--torch-compile", "torch.compile is not modelled; \"vramfit rehearse --gpus CLUSTER -- CMD\" answers"},

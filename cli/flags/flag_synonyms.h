@@ -16,7 +16,7 @@ namespace vramfit {
 std::vector<std::string> with_known_flags(const CLI::App& command, const std::vector<std::string>& words,
                                           std::vector<std::string>& notes);
 
-/// What answers instead of a flag that isn't modelled, for messages: "; Liger's kernels are not modelled: ..."; "" for
+/// What answers instead of a flag that isn't modelled, for messages: "; Unsloth's kernels are not modelled"; "" for
 /// other words.
 std::string hint_for_flag(std::string word);
 

@@ -12,6 +12,7 @@
 #include "base/json_writer.h"
 #include "base/suggest.h"
 #include "job/fields/field_text.h"
+#include "job/fields/kernels_text.h"
 
 namespace vramfit {
 namespace {
@@ -36,6 +37,16 @@ void check_sizes(const std::string& text) {
     if (!is_word(name)) throw InputError(fmt::format("{}: expected NAME=N", printable(each, kLongestWord)));
     if (size != "auto") whole_number(size, 0, std::numeric_limits<std::int64_t>::max());
   }
+}
+
+/// Likewise parts of Liger.
+constexpr std::string_view kParts = "liger:PART=on,...";
+constexpr std::string_view kBeforeParts = "liger:";
+
+/// "liger:rope=off,swiglu=on".
+void check_parts(const std::string& text) {
+  Job job;
+  set_kernels(job, text);
 }
 
 /// A line `NAME = VALUE  # --flag a|b`, in its parts.
@@ -86,6 +97,7 @@ void check_value(const RecipeChoice& choice, const std::string& value) {
     if (!is_word(value)) throw InputError("expected a name, as the library takes it");
   } else if (std::ranges::find(choice.values, value) == choice.values.end()) {
     if (choice.values.back() == kSizes && value.find('=') != std::string::npos) return check_sizes(value);
+    if (choice.values.back() == kParts && value.starts_with(kBeforeParts)) return check_parts(value);
     unknown_value(value, choice.values);
   }
 }

@@ -34,6 +34,8 @@ constexpr std::array kFlags{
     ChoiceFlag{"offload", "WHAT", "What is kept in host memory: none, optimizer (its states) or params (weights too)"},
     ChoiceFlag{"sharding", "NAME", "no-shard, shard-optimizer (ZeRO-1), shard-grad-op (ZeRO-2) or full-shard (ZeRO-3)"},
     ChoiceFlag{"overlap-comm", "default|on|off", "DeepSpeed: reduce gradients on a separate stream"},
+    ChoiceFlag{"kernels", "default|liger|liger:PART=on,...",
+               "Trainers: liger is Liger Kernel, as \"vramfit estimate\" takes it"},
     ChoiceFlag{"zero3-sizes", "NAME=N,...", "Sizes of DeepSpeed's ZeRO-3, as \"vramfit estimate\" takes them, or auto"},
     ChoiceFlag{"steps", "N", "Optimizer steps to rehearse"},
     ChoiceFlag{"lora-rank", "N", "Rank of the LoRA adapters; 0 trains the whole model, if the recipe can"},

@@ -44,8 +44,8 @@ constexpr std::array<std::string_view, 22> kSaid{
     "frozen_dtype", "lora_targets", "lora_dropout", "rotary_positions"};
 
 // Fields whose values a recipe has under the same names, if it has a choice of them.
-constexpr std::array<std::string_view, 5> kAsTheyAre{"offload", "sharding", "overlap_comm", "zero3_sizes",
-                                                     "optimizer_in_backward"};
+constexpr std::array<std::string_view, 6> kAsTheyAre{
+    "offload", "sharding", "overlap_comm", "zero3_sizes", "optimizer_in_backward", "kernels"};
 
 std::string choice_name(std::string_view field) {
   std::string name(field);

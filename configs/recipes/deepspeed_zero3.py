@@ -19,6 +19,7 @@ OVERLAP_COMM = "default"  # --overlap-comm default|on|off
 SHARDING = "full-shard"  # --sharding full-shard|shard-grad-op|shard-optimizer
 ZERO3_SIZES = "default"  # --zero3-sizes default|auto|NAME=N,...
 STEPS = 3  # --steps
+KERNELS = "default"  # --kernels default|liger|liger:PART=on,...
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -40,6 +41,13 @@ def sizes():
     text = {"default": "", "auto": "prefetch_bucket_size=auto,param_persistence_threshold=auto"}.get(ZERO3_SIZES, ZERO3_SIZES)
     pairs = [size.split("=") for size in text.split(",") if size]
     return {name if name == "sub_group_size" else "stage3_" + name: value if value == "auto" else int(value) for name, value in pairs}
+
+
+def liger():
+    """use_liger_kernel and its parts, of "liger" and of "liger:rope=off,swiglu=on"."""
+    kind, _, text = KERNELS.partition(":")
+    parts = dict(part.split("=") for part in text.split(",")) if text else {}
+    return {"use_liger_kernel": True, "liger_kernel_config": {name: value == "on" for name, value in parts.items()}} if kind == "liger" else {}
 
 
 def main():
@@ -79,6 +87,7 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        **liger(),
         deepspeed=settings,
     )
     half = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}

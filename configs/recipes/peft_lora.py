@@ -17,6 +17,7 @@ OPTIMIZER = "adamw_torch_fused"  # --optimizer
 STEPS = 3  # --steps
 LORA_RANK = 16  # --lora-rank
 SHARDING = "no-shard"  # --sharding no-shard|full-shard
+KERNELS = "default"  # --kernels default|liger|liger:PART=on,...
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -31,6 +32,13 @@ class Tokens(torch.utils.data.Dataset):
     def __getitem__(self, index):
         ids = torch.randint(0, self.vocabulary, (SEQ_LEN,), generator=torch.Generator().manual_seed(index))
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+
+
+def liger():
+    """use_liger_kernel and its parts, of "liger" and of "liger:rope=off,swiglu=on"."""
+    kind, _, text = KERNELS.partition(":")
+    parts = dict(part.split("=") for part in text.split(",")) if text else {}
+    return {"use_liger_kernel": True, "liger_kernel_config": {name: value == "on" for name, value in parts.items()}} if kind == "liger" else {}
 
 
 def main():
@@ -53,6 +61,7 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        **liger(),
         fsdp=sharded,
         fsdp_config={"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if sharded else None,
     )

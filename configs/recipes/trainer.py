@@ -14,6 +14,7 @@ PRECISION = "bf16-mixed"  # --precision fp32|bf16-mixed|bf16-pure|fp16-mixed
 GRADIENT_CHECKPOINTING = "off"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
 STEPS = 3  # --steps
+KERNELS = "default"  # --kernels default|liger|liger:PART=on,...
 
 
 class Tokens(torch.utils.data.Dataset):
@@ -28,6 +29,13 @@ class Tokens(torch.utils.data.Dataset):
     def __getitem__(self, index):
         ids = torch.randint(0, self.vocabulary, (SEQ_LEN,), generator=torch.Generator().manual_seed(index))
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
+
+
+def liger():
+    """use_liger_kernel and its parts, of "liger" and of "liger:rope=off,swiglu=on"."""
+    kind, _, text = KERNELS.partition(":")
+    parts = dict(part.split("=") for part in text.split(",")) if text else {}
+    return {"use_liger_kernel": True, "liger_kernel_config": {name: value == "on" for name, value in parts.items()}} if kind == "liger" else {}
 
 
 def main():
@@ -48,6 +56,7 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        **liger(),
         fsdp=several,
         fsdp_config={"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if several else None,
     )

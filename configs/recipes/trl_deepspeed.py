@@ -21,6 +21,7 @@ OFFLOAD = "none"  # --offload none|optimizer|optimizer:pageable|params|params:pa
 SHARDING = "full-shard"  # --sharding full-shard|shard-grad-op|shard-optimizer
 STEPS = 3  # --steps
 LORA_RANK = 0  # --lora-rank
+KERNELS = "default"  # --kernels default|liger|liger:PART=on,...
 
 
 def sequences(vocabulary):
@@ -47,6 +48,13 @@ def zero():
     return settings
 
 
+def liger():
+    """use_liger_kernel and its parts, of "liger" and of "liger:rope=off,swiglu=on"."""
+    kind, _, text = KERNELS.partition(":")
+    parts = dict(part.split("=") for part in text.split(",")) if text else {}
+    return {"use_liger_kernel": True, "liger_kernel_config": {name: value == "on" for name, value in parts.items()}} if kind == "liger" else {}
+
+
 def main():
     # Made before SFTTrainer loads the model, so that ZeRO-3 shards weights while they are loaded.
     arguments = SFTConfig(
@@ -62,6 +70,7 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        **liger(),
         deepspeed=zero(),
     )
     adapters = LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type="CAUSAL_LM") if LORA_RANK > 0 else None

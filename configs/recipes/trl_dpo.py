@@ -18,6 +18,7 @@ GRADIENT_CHECKPOINTING = "on"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
 STEPS = 3  # --steps
 LORA_RANK = 0  # --lora-rank
+KERNELS = "default"  # --kernels default|liger|liger:PART=on,...
 
 # Random letters, of which no tokenizer puts so many into a token that an answer is shorter than what it is cut to.
 LETTERS_PER_TOKEN = 8
@@ -32,6 +33,13 @@ def pairs():
 
     count = STEPS * GRAD_ACCUM * MICRO_BATCH * int(os.environ.get("WORLD_SIZE", "1"))
     return Dataset.from_list([{"prompt": text(8), "chosen": text(SEQ_LEN), "rejected": text(SEQ_LEN)} for _ in range(count)])
+
+
+def liger():
+    """use_liger_kernel and its parts, of "liger" and of "liger:rope=off,swiglu=on"."""
+    kind, _, text = KERNELS.partition(":")
+    parts = dict(part.split("=") for part in text.split(",")) if text else {}
+    return {"use_liger_kernel": True, "liger_kernel_config": {name: value == "on" for name, value in parts.items()}} if kind == "liger" else {}
 
 
 def main():
@@ -50,6 +58,7 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        **liger(),
         fsdp=several,
         fsdp_config={"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if several else None,
     )

@@ -16,10 +16,18 @@ GRADIENT_CHECKPOINTING = "on"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
 STEPS = 2  # --steps
 LORA_RANK = 0  # --lora-rank
+KERNELS = "default"  # --kernels default|liger|liger:PART=on,...
 
 
 def length(completions, **_):
     return [float(len(completion)) for completion in completions]
+
+
+def liger():
+    """use_liger_kernel and its parts, of "liger" and of "liger:rope=off,swiglu=on"."""
+    kind, _, text = KERNELS.partition(":")
+    parts = dict(part.split("=") for part in text.split(",")) if text else {}
+    return {"use_liger_kernel": True, "liger_kernel_config": {name: value == "on" for name, value in parts.items()}} if kind == "liger" else {}
 
 
 def main():
@@ -39,6 +47,7 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        **liger(),
     )
     adapters = LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type="CAUSAL_LM") if LORA_RANK > 0 else None
     prompts = Dataset.from_list([{"prompt": "Write a line of text."}] * (STEPS * GRAD_ACCUM))

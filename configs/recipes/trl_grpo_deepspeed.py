@@ -19,6 +19,7 @@ OFFLOAD = "none"  # --offload none|optimizer|optimizer:pageable|params|params:pa
 SHARDING = "full-shard"  # --sharding full-shard|shard-grad-op|shard-optimizer
 STEPS = 2  # --steps
 LORA_RANK = 0  # --lora-rank
+KERNELS = "default"  # --kernels default|liger|liger:PART=on,...
 
 
 def length(completions, **_):
@@ -42,6 +43,13 @@ def zero():
     return settings
 
 
+def liger():
+    """use_liger_kernel and its parts, of "liger" and of "liger:rope=off,swiglu=on"."""
+    kind, _, text = KERNELS.partition(":")
+    parts = dict(part.split("=") for part in text.split(",")) if text else {}
+    return {"use_liger_kernel": True, "liger_kernel_config": {name: value == "on" for name, value in parts.items()}} if kind == "liger" else {}
+
+
 def main():
     # SEQ_LEN is the length of a completion, and a micro-batch is one prompt with so many of them.
     arguments = GRPOConfig(
@@ -58,6 +66,7 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        **liger(),
         deepspeed=zero(),
     )
     adapters = LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type="CAUSAL_LM") if LORA_RANK > 0 else None

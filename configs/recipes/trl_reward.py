@@ -16,12 +16,20 @@ GRADIENT_CHECKPOINTING = "on"  # --gradient-checkpointing on|off
 OPTIMIZER = "adamw_torch_fused"  # --optimizer
 STEPS = 3  # --steps
 LORA_RANK = 0  # --lora-rank
+KERNELS = "default"  # --kernels default|liger|liger:PART=on,...
 
 
 def pairs():
     """A micro-batch of N pairs is 2N sequences of SEQ_LEN tokens; which tokens makes no difference."""
     count = STEPS * GRAD_ACCUM * MICRO_BATCH * int(os.environ.get("WORLD_SIZE", "1"))
     return Dataset.from_dict({"chosen_ids": [[1] * SEQ_LEN] * count, "rejected_ids": [[2] * SEQ_LEN] * count})
+
+
+def liger():
+    """use_liger_kernel and its parts, of "liger" and of "liger:rope=off,swiglu=on"."""
+    kind, _, text = KERNELS.partition(":")
+    parts = dict(part.split("=") for part in text.split(",")) if text else {}
+    return {"use_liger_kernel": True, "liger_kernel_config": {name: value == "on" for name, value in parts.items()}} if kind == "liger" else {}
 
 
 def main():
@@ -40,6 +48,7 @@ def main():
         max_steps=STEPS,
         save_strategy="no",
         report_to=[],
+        **liger(),
         fsdp=several,
         fsdp_config={"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if several else None,
     )

@@ -199,7 +199,7 @@ class RehearseOptions(Folder):
         self.assertEqual(set(help_of("rehearse")),
                          {"--gpus", "--ranks", "--timeout", "--json", "--output", "--keep", "--set", "--snapshot", "--trace", "--strict-oom",
                           "--search", "--band", "--jobs", "--cache", "--warm", "--recipe", "--python", "--seq-len", "--micro-batch", "--grad-accum", "--precision",
-                          "--gradient-checkpointing", "--optimizer", "--optimizer-in-backward", "--offload", "--sharding", "--overlap-comm", "--zero3-sizes", "--steps",
+                          "--gradient-checkpointing", "--optimizer", "--optimizer-in-backward", "--offload", "--sharding", "--overlap-comm", "--zero3-sizes", "--kernels", "--steps",
                           "--lora-rank", "--rotary-positions"})
 
     def settings(self, text):

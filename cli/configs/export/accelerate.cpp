@@ -17,6 +17,7 @@ constexpr std::array kFields{
     FieldRow{"checkpointing", Carried::written},
     FieldRow{"reentrant_checkpoints", Carried::script, "off"},
     FieldRow{"find_unused_parameters", Carried::script, ""},
+    FieldRow{"kernels", Carried::script, ""},
     FieldRow{"offload", Carried::written},
     FieldRow{"optimizer", Carried::script},
     FieldRow{"loss", Carried::script},

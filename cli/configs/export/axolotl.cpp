@@ -35,6 +35,7 @@ constexpr std::array kFields{
     FieldRow{"global_batch", Carried::implied},
     FieldRow{"reentrant_checkpoints", Carried::written},
     FieldRow{"find_unused_parameters", Carried::implied},
+    FieldRow{"kernels", Carried::written},
 };
 
 /// axolotl loads weights in bf16 with bf16: true, which accelerate converts to fp32 under FSDP.
@@ -97,6 +98,23 @@ std::string adapter_lines(ExportWriter& writer) {
                                  : fmt::format("lora_target_modules: [{}]\n", yaml_texts(targets)));
 }
 
+/// Parts that aren't named are off.
+std::string kernel_lines(const ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  if (job.kernels == KernelSource::libtorch) return "";
+  if (job.kernels != KernelSource::liger) writer.refuse("kernels", "there is no such choice");
+  const LigerParts& parts = job.liger;
+  if (parts.swiglu.value_or(true) != parts.geglu.value_or(true)) {
+    writer.refuse("kernels", "axolotl has one key for swiglu and geglu");
+  }
+  const bool is_granite = writer.plan().spec.model_type == "granite";
+  return fmt::format(
+      "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: {}\nliger_rms_norm: {}\n"
+      "liger_glu_activation: {}\nliger_cross_entropy: {}\nliger_fused_linear_cross_entropy: {}\n",
+      parts.rope.value_or(true), parts.rms_norm.value_or(true), parts.swiglu.value_or(true),
+      parts.cross_entropy.value_or(is_granite), parts.fused_linear_cross_entropy.value_or(!is_granite));
+}
+
 void write(ExportWriter& writer) {
   if (writer.is("allocator", "native")) {
     writer.mark("allocator", "axolotl sets expandable_segments:True itself, unless PYTORCH_ALLOC_CONF is set");
@@ -111,7 +129,7 @@ void write(ExportWriter& writer) {
         fmt::format("gradient_checkpointing_kwargs:\n  use_reentrant: {}\n", writer.is("reentrant_checkpoints", "on"));
   }
   text += fmt::format("attn_implementation: {}\noptimizer: {}\n", hf_attention(writer), hf_optimizer(writer));
-  text += fsdp_lines(writer) + ddp_line(writer) + hf_clipping_line(writer);
+  text += fsdp_lines(writer) + ddp_line(writer) + kernel_lines(writer) + hf_clipping_line(writer);
   const std::string rest = "# Add datasets, learning_rate, lr_scheduler and num_epochs.\noutput_dir: output\n";
   writer.add_file("axolotl.yaml", writer.comments() + rest + text);
   const Cluster& cluster = writer.plan().cluster;

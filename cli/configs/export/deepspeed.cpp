@@ -20,6 +20,7 @@ constexpr std::array kFields{
     FieldRow{"checkpointing", Carried::written},
     FieldRow{"reentrant_checkpoints", Carried::written},
     FieldRow{"find_unused_parameters", Carried::implied},
+    FieldRow{"kernels", Carried::written},
     FieldRow{"offload", Carried::written},
     FieldRow{"optimizer", Carried::written},
     FieldRow{"loss", Carried::marked, "full", "all logits exist at once"},
@@ -148,7 +149,7 @@ void write(ExportWriter& writer) {
   std::string arguments = "deepspeed: ds_config.json\noutput_dir: output\n";
   arguments += fmt::format("per_device_train_batch_size: {}\n", writer.value("micro_batch"));
   arguments += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
-  arguments += hf_checkpointing_lines(writer) + hf_clipping_line(writer);
+  arguments += hf_checkpointing_lines(writer) + hf_kernel_lines(writer) + hf_clipping_line(writer);
   arguments +=
       fmt::format("bf16: {}\nfp16: {}\n", writer.is("precision", "bf16-mixed"), writer.is("precision", "fp16-mixed"));
   if (!has_deepspeed_optimizer(writer)) arguments += fmt::format("optim: {}\n", hf_optimizer(writer));

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "cli/configs/syntax/yaml.h"
+#include "job/fields/kernels_text.h"
 #include "job/sharding/sharding.h"
 #include "job/stacks/stacks.h"
 #include "model_specs/dtype.h"
@@ -135,6 +136,18 @@ std::string bits_lines(ExportWriter& writer, std::string_view nested) {
     writer.refuse("quantization", "scales are always quantized, too");
   }
   return text;
+}
+
+std::string hf_kernel_lines(const ExportWriter& writer) {
+  const Job& job = writer.plan().job;
+  if (job.kernels == KernelSource::libtorch) return "";
+  if (job.kernels != KernelSource::liger) writer.refuse("kernels", "there is no such choice");
+  std::string parts;
+  for (const LigerPart& part : liger_parts()) {
+    const auto& value = job.liger.*part.value;
+    if (value) parts += fmt::format("  {}: {}\n", part.name, *value);
+  }
+  return "use_liger_kernel: true\n" + (parts.empty() ? "" : "liger_kernel_config:\n" + parts);
 }
 
 std::string hf_clipping_line(const ExportWriter& writer) { return writer.plan().clip ? "" : "max_grad_norm: 0.0\n"; }

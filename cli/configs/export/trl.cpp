@@ -37,6 +37,7 @@ constexpr std::array kFields{
     FieldRow{"grpo", Carried::written},
     FieldRow{"reentrant_checkpoints", Carried::written},
     FieldRow{"find_unused_parameters", Carried::implied},
+    FieldRow{"kernels", Carried::written},
 };
 
 constexpr std::size_t kZeros = 5;
@@ -111,7 +112,7 @@ std::string argument_lines(ExportWriter& writer) {
   text += length_lines(writer);
   text += fmt::format("per_device_train_batch_size: {}\n", writer.value("micro_batch"));
   text += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
-  text += hf_checkpointing_lines(writer);
+  text += hf_checkpointing_lines(writer) + hf_kernel_lines(writer);
   if (!has_deepspeed_optimizer(writer)) text += fmt::format("optim: {}\n", hf_optimizer(writer));
   text += loss_line(writer) + adapter_lines(writer) + hf_clipping_line(writer);
   return text + "output_dir: output\n";

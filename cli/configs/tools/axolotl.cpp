@@ -6,6 +6,7 @@
 
 #include "cli/configs/tools.h"
 #include "cli/configs/tools/axolotl_defaults.h"
+#include "cli/configs/tools/liger.h"
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
 
@@ -208,10 +209,17 @@ constexpr std::array kKeys{
     KeyRow{"fsdp_version", read_own_fsdp_version},
     KeyRow{"dp_shard_size", read_shards},
     KeyRow{"dp_replicate_size", read_replicas},
+    KeyRow{"plugins", read_plugins},
+    KeyRow{"liger_rope", read_axolotls_liger},
+    KeyRow{"liger_rms_norm", read_axolotls_liger},
+    KeyRow{"liger_glu_activation", read_axolotls_liger},
+    KeyRow{"liger_swiglu", read_axolotls_liger},
+    KeyRow{"liger_cross_entropy", read_axolotls_liger},
+    KeyRow{"liger_fused_linear_cross_entropy", read_axolotls_liger},
 };
 constexpr std::array kOthers{
-    UnmodelledKeys{"Liger's kernels and losses", "liger_*"},
-    UnmodelledKeys{"a plugin, which may change what is computed", "plugins"},
+    UnmodelledKeys{"Liger's kernels of another kind, or its loss with scaled tokens",
+                   "liger_kernel_impl liger_use_token_scaling"},
     UnmodelledKeys{
         "a loss that never has all logits",
         "cut_cross_entropy chunked_cross_entropy flash_attn_cross_entropy tiled_mlp chunked_cross_entropy_num_chunks"},
@@ -276,6 +284,7 @@ constexpr std::array kIgnored{
                 "qlora_sharded_model_loading fix_untrained_tokens lora_on_cpu merge_lora merge_method quantization"},
     IgnoredKeys{"axolotl sets it itself",
                 "axolotl_config_path device is_preprocess world_size total_supervised_tokens"},
+    IgnoredKeys{"models that have rules here have no such layers", "liger_layer_norm liger_rms_norm_gated"},
     IgnoredKeys{"which model class, tokenizer and data",
                 "model_type tokenizer_* datasets test_datasets pretraining_dataset dataset_* val_set_size "
                 "special_tokens tokens chat_template* eot_tokens shuffle_merged_datasets skip_prepare_dataset "
@@ -323,6 +332,7 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   read_keys(root, file, "", kTable, draft);
   finish_axolotls_model(draft);
   finish_adapter_kernels(draft);
+  finish_axolotls_liger(draft);
   finish_axolotl(root, draft);
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "cli/configs/tools.h"
+#include "cli/configs/tools/liger.h"
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
 
@@ -105,9 +106,9 @@ constexpr std::array kKeys{
     KeyRow{"do_train", read_training_task},
     KeyRow{"do_eval", read_task},
     KeyRow{"do_predict", read_task},
+    KeyRow{"enable_liger_kernel", read_liger},
 };
 constexpr std::array kOthers{
-    UnmodelledKeys{"Liger's kernels", "enable_liger_kernel"},
     UnmodelledKeys{"Unsloth's kernels", "use_unsloth use_unsloth_gc"},
     UnmodelledKeys{"an optimizer without rules here", "use_galore use_apollo use_badam use_adam_mini use_muon"},
     UnmodelledKeys{"a way of fine-tuning without rules here",

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cli/configs/tools/liger.h"
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
 #include "job/fields/field_text.h"
@@ -117,10 +118,11 @@ constexpr std::array kKeys{
     KeyRow{"ddp_bucket_cap_mb", read_ddp},
     KeyRow{"ddp_broadcast_buffers", read_ddp},
     KeyRow{"ddp_static_graph", read_ddp},
+    KeyRow{"use_liger_kernel", read_liger},
+    KeyRow{"liger_kernel_config", read_liger_config},
 };
 constexpr std::array kOthers{
     UnmodelledKeys{"torch.compile", "torch_compile torchdynamo torch_compile_backend torch_compile_mode"},
-    UnmodelledKeys{"Liger's kernels", "use_liger_kernel"},
     UnmodelledKeys{"noise on the embeddings, in fp32", "neftune_noise_alpha"},
     UnmodelledKeys{"the allocator's cache is emptied now and then", "torch_empty_cache_steps"},
     UnmodelledKeys{"the batch is made smaller until it fits", "auto_find_batch_size"},
@@ -135,8 +137,7 @@ constexpr std::array kIgnored{
     IgnoredKeys{"no memory depends on it",
                 "output_dir overwrite_output_dir num_train_epochs max_steps learning_rate lr_scheduler_type "
                 "lr_scheduler_kwargs warmup_steps warmup_ratio adam_beta1 adam_beta2 "
-                "adam_epsilon average_tokens_across_devices seed data_seed fp16_opt_level "
-                "liger_kernel_config"},
+                "adam_epsilon average_tokens_across_devices seed data_seed fp16_opt_level"},
     IgnoredKeys{"what is logged, and where",
                 "logging_* log_level log_level_replica log_on_each_node disable_tqdm report_to run_name project "
                 "trackio_space_id trackio_* include_num_input_tokens_seen include_tokens_per_second "

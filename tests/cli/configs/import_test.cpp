@@ -349,8 +349,8 @@ TEST_CASE("a value of the wrong kind is refused with file, line and key") {
 TEST_CASE("what isn't modelled, what is unknown and what is ignored are told apart") {
   const TemporaryDirectory place;
   const ImportedJob job = import_configs({place.write(
-      "train.yaml", kTrainer + "use_liger_kernel: true\nunheard_of: 1\nseed: 42\ntorch_compile: false\n")});
-  CHECK(says(job.unmodelled, "use_liger_kernel", "Liger"));
+      "train.yaml", kTrainer + "neftune_noise_alpha: 5\nunheard_of: 1\nseed: 42\ntorch_compile: false\n")});
+  CHECK(says(job.unmodelled, "neftune_noise_alpha", "noise on the embeddings"));
   CHECK(says(job.ignored, "unheard_of", "knows of no such key"));
   CHECK(says(job.ignored, "seed", "no memory depends on it"));
   CHECK(says(job.ignored, "torch_compile", "off"));
