@@ -109,7 +109,7 @@ class Search {
       smallest = option;
       most = attempt.rank->total - Bytes{1};
     }
-    if (smallest) plan_.chosen = evaluator_.candidate(*smallest);
+    if (smallest) plan_.chosen = evaluator_.candidate(timed(*smallest));
   }
 
   void explain_plan() {

@@ -163,6 +163,13 @@ bool BestFirst::pass_over_misfit(Node& node) {
   return true;
 }
 
+bool BestFirst::pass_over_larger(const Node& node) {
+  if (passed_over_from_ == kNoLimit || !evaluator_.needs_early(node.job, passed_over_from_)) return false;
+  last_ = node;
+  retry_last({});
+  return true;
+}
+
 std::vector<Option> BestFirst::misfits() const {
   std::vector<Option> options;
   for (const Node& node : misfits_) options.push_back(option_of(node));
@@ -217,11 +224,15 @@ bool BestFirst::may_wait(Node& node) {
   return true;
 }
 
-/// Its time and what its program requests, instead of bounds. By need its time is wanted whatever it needs.
+/// What its program requests, and by speed its time, instead of bounds.
 void BestFirst::look_at(Node& node, Bytes most_total) {
-  const bool is_bounded = by_ == BestBy::speed && node.job.runtime == Runtime::vramfit;
-  const Option timed = is_bounded ? evaluator_.timed_if_wanted(node.job, node.parts, node.least, most_total)
-                                  : evaluator_.timed(node.job);
+  const auto look = [&] {
+    if (by_ == BestBy::need) return evaluator_.requested(node.job);
+    return node.job.runtime == Runtime::vramfit
+               ? evaluator_.timed_if_wanted(node.job, node.parts, node.least, most_total)
+               : evaluator_.timed(node.job);
+  };
+  const Option timed = look();
   node.time = timed.time;
   node.requested = timed.requested;
   node.reserved = timed.reserved;
@@ -298,6 +309,7 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
     }
     if (pass_over_misfit(node)) continue;
     leave_few_fragments(node);
+    if (pass_over_larger(node)) continue;
     look_at(node, most_total);
     if (is_ruled_out(node)) {
       ++counts_.ruled_out;

@@ -29,7 +29,7 @@ class BestFirst {
 
   /// The next configuration, if there is one whose need may be `most_total` or less; the rest is dropped, so a later
   /// call may ask for less, not for more. By speed: with its time, and none from the first on that is not faster than
-  /// `above`.
+  /// `above`. By need, only what is walked through has a time.
   std::optional<Option> next(Bytes most_total, double above = -1);
 
   /// Configurations under a runtime that isn't bounded which need more than the card has, however their blocks are
@@ -39,7 +39,10 @@ class BestFirst {
   /// From now on, by speed, configurations are passed over whose first passes show that they don't fit
   /// (Evaluator::fails_early).
   void pass_over_misfits() { passes_over_misfits_ = true; }
-  /// Those that were, with bounds of their speed and of their need.
+  /// By need: from now on those are passed over whose first passes show that they don't need less than `total`
+  /// (Evaluator::needs_early).
+  void pass_over_from(Bytes total) { passed_over_from_ = total; }
+  /// Those that were, by speed, with bounds of their speed and of their need.
   std::vector<Option> misfits() const;
   /// From now on none is passed over, and those that were come again, but for those that come before `chosen`: they
   /// would have been tried.
@@ -99,6 +102,8 @@ class BestFirst {
   /// Whether walks with few blocks show that the configuration isn't wanted; one that may be shown later is put down.
   bool pass_over(const Node& node, Bytes most_total);
   bool pass_over_misfit(Node& node);
+  /// By need; the other choices of rows that change fragments come again.
+  bool pass_over_larger(const Node& node);
   /// Whether it was passed over, and would have been tried before the chosen one.
   bool was_tried(const Node& node) const;
   Node take(std::size_t number);
@@ -113,6 +118,7 @@ class BestFirst {
   Node last_;                      // that next() returned
   std::vector<Option> passed_over_;
   bool one_of_alike_ = false, passes_over_misfits_ = false;
+  Bytes passed_over_from_ = kNoLimit;
   std::vector<Node> misfits_;
   Entry chosen_;                                 // once misfits were brought back
   std::set<std::pair<Bytes, Place>> looked_at_;  // then: bound of memory and coarse_place()

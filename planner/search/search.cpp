@@ -188,10 +188,8 @@ bool Evaluator::reserves_in_first_step(const program::Program& of, const Job& jo
   return fails;
 }
 
-bool Evaluator::fails_early(const Job& job) {
-  if (misfits_to_wait_ > 0) return false;
-  const Bytes below = least_misfit(job);
-  if (!has_first_step(job, below)) return false;
+bool Evaluator::needs_early(const Job& job, Bytes below) {
+  if (misfits_to_wait_ > 0 || !has_first_step(job, below)) return false;
   const Graph& graph = graph_of(job);
   try {
     require_rules(job, request_.cluster);
@@ -242,6 +240,17 @@ Option Evaluator::timed(const Job& job) {
     add_requests(option, graph);
     add_time(option, graph);
   } catch (const NotModelled&) {  // has no time
+  }
+  return option;
+}
+
+Option Evaluator::requested(const Job& job) {
+  Option option{.job = job, .time = {}, .needs = {}, .least_total = {}, .program = {}};
+  const Graph& graph = graph_of(job);
+  try {
+    add_requests(option, graph);
+    if (job.runtime != Runtime::vramfit) add_time(option, graph);
+  } catch (const NotModelled&) {  // its attempt will say so
   }
   return option;
 }

@@ -122,10 +122,14 @@ class Evaluator {
   /// Counted and replayed as for the estimate, but not at the card's capacity: how far retries help is for the reader
   /// of an estimate.
   const Trial& trial_of(const Job& job);
+  /// The job with the most that its program requests at once; under a runtime that is walked through, also its time.
+  Option requested(const Job& job);
   /// Whether load and the first passes show that the job can't have the verdict `fits`, before anything else of it is
   /// known. False where they don't, where few jobs before it failed so, and where that isn't known of its runtime or
   /// allocator.
-  bool fails_early(const Job& job);
+  bool fails_early(const Job& job) { return misfits_to_wait_ == 0 && needs_early(job, least_misfit(job)); }
+  /// Likewise whether they show that the job's total isn't below a limit.
+  bool needs_early(const Job& job, Bytes below);
   /// Whether the job's total is below a limit; not kept.
   Attempt attempt(const Option& option, Bytes below);
   /// Likewise for one who asks whether it fits and nothing else: given up at the first total that can't have that

@@ -57,9 +57,11 @@ void SmallestNeed::find(const std::vector<std::vector<Change>>& groups, SearchCo
   SearchCounts own;  // the configurations have been counted
   BestFirst queue(evaluator_, request_, smallest_sizes(groups), BestBy::need, own);
   queue.look_at_one_of_alike();
+  queue.pass_over_from(total_);
   while (const std::optional<Option> option = queue.next(worth_knowing())) {
     const Attempt attempt = evaluator_.attempt(*option, total_);
     note(attempt, option->job);
+    queue.pass_over_from(total_);
     queue.retry_last(attempt);
   }
   for (int round = 0; smallest_ && request_.job.runtime == Runtime::vramfit && round < kMostRounds; ++round) {

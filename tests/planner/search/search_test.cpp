@@ -178,6 +178,27 @@ TEST_CASE("what fails early doesn't fit, and is looked for only once another job
   CHECK(fitting > 10);
 }
 
+TEST_CASE("what needs so much early has no smaller total") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  fix(request, "sharding", "full-shard");
+  fix(request, "micro_batch", "1");
+  fix(request, "seq_len", "4096");
+  const std::vector<Job> jobs = enumerate_jobs(request);
+  const auto model = std::make_shared<ModelStages>(request.spec, request.cluster.card.device);
+  int early = 0;
+  for (std::size_t i = 0; i < jobs.size(); i += 7) {
+    CAPTURE(job_as_flags(jobs[i], unresolved_job()));
+    Evaluator evaluator(request, model);
+    const Bytes total = evaluator.trial_of(jobs[i]).total;
+    const Bytes less = total - Bytes{(total - evaluator.outside(jobs[i])).n / 16};
+    CHECK_FALSE(evaluator.needs_early(jobs[i], less));  // none has failed in its first step
+    CHECK_FALSE(evaluator.attempt(evaluator.requested(jobs[i]), less).rank);
+    early += evaluator.needs_early(jobs[i], less) ? 1 : 0;
+    CHECK_FALSE(evaluator.needs_early(jobs[i], total + Bytes{1}));
+  }
+  CHECK(early > 10);
+}
+
 TEST_CASE("recomputing a part is chosen where it is the fastest that fits: every Nth block, or some ops of each") {
   const ModelSpec spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
   PlanRequest request{
