@@ -78,8 +78,8 @@ std::string rehearsal_lines(const ClusterPlan& made) {
                        format_gib(reserved, digits), format_gib(predicted, digits), rank, seconds);
   }
   for (const RejectedJob& rejected : made.request.rejected) {
-    text +=
-        fmt::format("Rejected: {}: {}\n", printable(whole_job_flags(rejected.job), 1000), printable(rejected.why, 500));
+    text += fmt::format("Rejected: {}: {}\n", printable(whole_job_flags(rejected.job, made.request.cluster), 1000),
+                        printable(rejected.why, 500));
   }
   return text;
 }

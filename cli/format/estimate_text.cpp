@@ -213,7 +213,8 @@ std::string suggestion_lines(const Estimate& estimate, const Terminal& terminal)
 }
 
 std::string job_line(const Estimate& estimate) {
-  return fmt::format("Job: {}{}\n", printable(whole_job_flags(estimate.job), 4000), run_effect_flags(estimate.run));
+  const std::string flags = whole_job_flags(estimate.job, stack_named(estimate.stack), estimate.cluster);
+  return fmt::format("Job: {}{}\n", printable(flags, 4000), run_effect_flags(estimate.run));
 }
 
 std::string assumption_lines(const Estimate& estimate) {

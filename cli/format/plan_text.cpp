@@ -127,9 +127,9 @@ std::string not_considered_line(const Plan& plan) {
   return fmt::format("\nNot considered: {}\n", fmt::join(plan.not_considered, "; "));
 }
 
-/// What makes `job` again, also with `vramfit run`.
+/// What makes `job` again; one of the engine's also with `vramfit run`.
 std::string flags_of(const PlanRequest& request, const Job& job) {
-  return printable(whole_job_flags(job), 4000) + run_effect_flags({.clip = request.clip});
+  return printable(whole_job_flags(job, request.cluster), 4000) + run_effect_flags({.clip = request.clip});
 }
 
 /// "The smallest: --runtime vramfit ...", as it would be run.

@@ -103,7 +103,7 @@ class Tuning {
     const RunEnd end = launch_recorded(std::move(launch), folder_->path());
     if (end.exit_code != 0 && end.exit_code != kOutOfMemory) return end.exit_code;
     const std::string what = fmt::format("--tune: {} of {}: ", number, in_.most);
-    const std::string flags = printable(whole_job_flags(candidate.job), 4000);
+    const std::string flags = printable(whole_job_flags(candidate.job, request_.cluster), 4000);
     if (end.exit_code == 0) {
       note(candidate, {number, path, 0}, end.record, what, flags);
     } else {

@@ -73,7 +73,7 @@ Outcome rehearse(const PlanRequest& request, const Plan& plan) {
   return outcome;
 }
 
-std::string flags_of(const Job& job) { return printable(whole_job_flags(job), 4000); }
+std::string flags_of(const Job& job, const Cluster& cluster) { return printable(whole_job_flags(job, cluster), 4000); }
 
 }  // namespace
 
@@ -118,7 +118,8 @@ void verify_on_phantoms(ClusterPlan& made, int most) {
       return;
     }
     rejected.push_back({.job = made.plan->chosen->job, .why = outcome.why});
-    complain("vramfit", fmt::format("rejected: {}: {}", flags_of(rejected.back().job), outcome.why));
+    complain("vramfit",
+             fmt::format("rejected: {}: {}", flags_of(rejected.back().job, made.request.cluster), outcome.why));
     if (static_cast<int>(rejected.size()) == most) {
       made.plan->chosen.reset();
       made.plan->why = fmt::format("no plan passes on phantom GPUs: {} rehearsed; --verify phantom:K tries K", most);

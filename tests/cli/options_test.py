@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 import unittest
@@ -281,12 +282,15 @@ class OtherFlags(unittest.TestCase):
         lora = ("--method", "lora", "--save-kind", "adapters")
         for stack, *flags in (["vramfit", "--no-clip"], ["vramfit", "--save-kind", "full"], ["vramfit", "--no-clip", "--save-kind", "both"],
                               ["vramfit", "--save-kind", "sharded"], ["vramfit", *lora], ["transformers", "--no-clip"], ["torchtune", "--no-clip"],
-                              ["vramfit", "--deterministic"], ["vramfit"]):
-            with self.subTest(flags):
+                              ["vramfit", "--deterministic"], ["vramfit"],
+                              ["trl", "--checkpointing", "none"], ["trl", "--runtime", "pytorch-fsdp1"], ["trl-dpo", "--sharding", "no-shard"], ["accelerate", "--optimizer", "adamw"],
+                              ["torchtitan", "--allocator", "native"], ["deepspeed"]):
+            with self.subTest(f"{stack} {flags}"):
                 typed = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64", "--stack", stack, *flags)
                 first = program("estimate", *typed).stdout
                 line = re.search(r"^Job: (.*)$", first, re.M)[1]
-                again = program("estimate", MODEL, "--gpus", "2xH100-80GB", *line.split())
+                again = program("estimate", MODEL, "--gpus", "2xH100-80GB", *shlex.split(line))
+                self.assertTrue(line.startswith(f"--stack {stack}" if stack != "vramfit" else "--runtime vramfit"), line)
                 self.assertEqual(figures(again.stdout), figures(first), again.stderr)
                 answer = json.loads(program("estimate", *typed, "--json").stdout)
                 self.assertEqual(answer["clip"], "--no-clip" not in flags)

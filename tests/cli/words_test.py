@@ -289,6 +289,16 @@ class PlanSaysItsDecisionFirst(unittest.TestCase):
         flags = shlex.split(lines[1].removeprefix("Flags: "))
         self.assertEqual(program("estimate", MODEL, "--gpus", "2xH100-80GB", *flags).stdout.splitlines()[0], lines[0])
 
+    def test_the_flags_of_a_plan_for_a_stack_name_it_and_what_it_would_set_otherwise(self):
+        asked = (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "64")
+        for stack in ("trl", "transformers", "torchtune"):
+            lines = program("plan", *asked, "--stack", stack).stdout.splitlines()
+            flags = shlex.split(lines[1].removeprefix("Flags: "))
+            self.assertEqual(flags[:2], ["--stack", stack])
+            if stack == "trl":  # whose default is full
+                self.assertIn("--checkpointing", flags)
+            self.assertEqual(program("estimate", *asked[:3], *flags).stdout.splitlines()[0], lines[0])
+
 
 class WhatIsNotModelled(unittest.TestCase):
     def test_it_comes_with_the_command_that_would_answer(self):
