@@ -43,7 +43,7 @@ struct StackNeed {
   Bytes total;        // of the worst rank
   Verdict verdict = Verdict::not_modelled;
   std::string lacking = {};      // what has no rules there, when not_modelled
-  std::string answered_by = {};  // the command that answers then, if there is one
+  std::string answered_by = {};  // the command that answers then, if any; else the flags of this figure
 };
 
 struct Estimate {

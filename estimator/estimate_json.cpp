@@ -23,6 +23,7 @@ void write_others(JsonWriter& writer, const std::vector<StackNeed>& others) {
   for (const StackNeed& other : others) {
     if (other.verdict == Verdict::not_modelled) continue;
     writer.begin_object().member("stack", other.stack).member("total_bytes", other.total);
+    writer.member("flags", other.answered_by);
     writer.member("verdict", verdict_name(other.verdict)).end_object();
   }
   writer.end_array();

@@ -17,6 +17,7 @@
 #include "cli/configs/job_configs.h"
 #include "cli/estimate/asked.h"
 #include "cli/estimate/default_stack.h"
+#include "cli/estimate/instead.h"
 #include "cli/estimate/what_if.h"
 #include "cli/files.h"
 #include "cli/flags/calibration_files.h"
@@ -178,10 +179,13 @@ void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& s
   const Stack& other = stack_named(result.stack == "vramfit" ? "transformers" : "vramfit");
   if (cluster.is_cpu() || defaults_of(other, cluster).empty()) return;
   try {
-    const Job job = as_alike(read_job_choice(flags.job, other, cluster), result.job, cluster);
-    const Estimate need = estimate(spec, job, cluster, {.suggestions = false, .run = effects_of(flags)});
+    Instead instead = instead_on(flags.job, other, result.job, cluster);
+    const Estimate need = estimate(spec, instead.choice.job, cluster, {.suggestions = false, .run = effects_of(flags)});
     if (need.verdict == Verdict::not_modelled) return;
-    result.others.push_back({.stack = need.stack, .total = worst_rank(need).total, .verdict = need.verdict});
+    result.others.push_back({.stack = need.stack,
+                             .total = worst_rank(need).total,
+                             .verdict = need.verdict,
+                             .answered_by = instead.flags + instead.without});
   } catch (const InputError&) {  // what was set contradicts the other stack
   }
 }

@@ -10,9 +10,9 @@
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/configs/import.h"
+#include "cli/flags/imported_choices.h"
 #include "cli/format/import_text.h"
 #include "job/fields/job_fields.h"
-#include "job/stacks/pinned_offload.h"
 #include "job/stacks/stacks.h"
 
 namespace vramfit {
@@ -69,48 +69,16 @@ std::string summary(const ImportedJob& job) {
                      job.understood.size(), job.ignored.size(), job.assumed.size(), paths);
 }
 
-/// Whether a file's choice is one that only other libraries have, and that changes no result.
-bool is_foreign(std::string_view field, std::string_view value, const Job& there) {
-  if (field == "bucket_bytes" || field == "overlap_comm" || field == "zero3_sizes") {
-    return there.runtime != Runtime::deepspeed;
-  }
-  if (field == "optimizer") return value == "adamw:deepspeed" && there.runtime != Runtime::deepspeed;
-  if (field == "rotary_positions") return there.modeling != Modeling::torchtune;
-  if (has_trainer(there)) return false;
-  if (field == "kernels") return value.starts_with("liger");
-  if (field == "reentrant_checkpoints") return true;
-  // Another library's DDP may look for unused parameters, for which there are no rules.
-  return field == "find_unused_parameters" && (there.runtime == Runtime::vramfit || value == "off");
-}
-
-/// `--offload optimizer` of "optimizer:pageable".
-std::string without_pageable(const std::string& offload) {
-  Job job;
-  set_job_field(job, job_field_named("offload"), offload, "--job");
-  job.offload = pinned_offload(job.offload);
-  return job_field_named("offload").get(job);
-}
-
-/// Of a DeepSpeed file with --stack vramfit, its buckets.
-void leave_out_foreign_choices(JobFlags& flags) {
+/// Of a DeepSpeed file with --stack vramfit, its buckets: read_job_choice() leaves them out.
+void note_foreign_choices(JobFlags& flags) {
   if (flags.stack.empty()) return;
   const Stack& stack = stack_named(flags.stack);
   const Job there = on_stack(unresolved_job(), stack.one_gpu.empty() ? stack.several_gpus : stack.one_gpu);
   std::string left_out;
-  const auto leave_out = [&](std::string_view field, std::string_view value) {
+  for (const auto& [field, value] : flags.imported) {
+    if (choice_on(field, value, there) == value) continue;
     left_out += fmt::format("{}{} {}", left_out.empty() ? "" : ", ", flag_of(job_field_named(field)), value);
-  };
-  for (auto& [field, value] : flags.imported) {
-    if (field != "offload" || there.runtime == Runtime::deepspeed) continue;
-    const std::string pinned = without_pageable(value);
-    if (pinned != value) leave_out(field, value);
-    value = pinned;
   }
-  std::erase_if(flags.imported, [&](const auto& choice) {
-    if (!is_foreign(choice.first, choice.second, there)) return false;
-    leave_out(choice.first, choice.second);
-    return true;
-  });
   if (left_out.empty()) return;
   flags.assumed.push_back(fmt::format("left out, as {} has no such choice: {}", stack.what, left_out));
 }
@@ -131,7 +99,7 @@ void apply_configs(JobFlags& flags) {
   apply_gpus(flags, job.gpus);
   refuse_without_gpus(flags, job);
   flags.imported = job.fields;
-  leave_out_foreign_choices(flags);
+  note_foreign_choices(flags);
   refuse_without_length(flags, job);
   flags.copies_on_several = job.is_ddp_on_several;
   flags.clips = job.clips;

@@ -11,7 +11,7 @@
 #include "estimator/changes/void_choices.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "job/stacks/pinned_offload.h"
+#include "job/stacks/job_defaults.h"
 #include "job/stacks/sharded_instead.h"
 #include "program/not_modelled.h"
 
@@ -26,9 +26,7 @@ Cluster cluster_of(const JobQuestion& question) {
 
 /// What the stack sets where it has rules; empty where it has none.
 std::span<const StackDefault> rules_of(const Asked& asked) {
-  const Job& job = asked.choice.job;
-  if (job.runtime == Runtime::pytorch_fsdp1 && !asked.stack->with_fsdp1.empty()) return asked.stack->with_fsdp1;
-  return defaults_of(*asked.stack, asked.cluster, job.sharding == "no-shard");
+  return job_defaults(*asked.stack, asked.choice.job, asked.cluster);
 }
 
 std::string place_of(const Cluster& cluster) { return cluster.cards() == 1 ? "one GPU" : "several GPUs"; }
@@ -40,25 +38,6 @@ Estimate without_rules(const JobQuestion& question, const Asked& asked, const Mo
       estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name), why, answered_by);
   result.run = effects_of(question);
   return result;
-}
-
-/// Those that change no result: a Trainer's, DeepSpeed's and torchtune's.
-void leave_out_choices_of_libraries(Job& job) {
-  const Job none;
-  job.reentrant_checkpoints = none.reentrant_checkpoints;
-  job.find_unused_parameters = none.find_unused_parameters;
-  job.bucket_bytes = none.bucket_bytes;
-  job.overlap_comm = none.overlap_comm;
-  job.zero3_sizes = none.zero3_sizes;
-  job.rotary_positions = none.rotary_positions;
-  job.offload = pinned_offload(job.offload);
-  if (job.kernels == KernelSource::liger) {
-    job.kernels = none.kernels;
-    job.liger = none.liger;
-  }
-  if (job.optimizer_implementation == OptimizerImplementation::deepspeed) {
-    job.optimizer_implementation = none.optimizer_implementation;
-  }
 }
 
 /// Sharding is suggested in place of DDP by the flag that asked for DDP (--sharding or --runtime), and not at all where
@@ -99,16 +78,6 @@ Asked read_asked(const JobQuestion& question) {
   // A rehearsed library brings its own PyTorch, which may have kernels for cards that the engine's has none for.
   if (!question.job.stack.empty() && rules_of(asked).empty()) asked.choice.job.runtime = Runtime::pytorch;
   return asked;
-}
-
-Job as_alike(JobChoice choice, const Job& job, const Cluster& cluster) {
-  for (const StackDefault& each : defaults_of(stack_of(job), cluster)) {
-    const bool is_alike = each.field == "precision" || each.field == "checkpointing";
-    const bool is_fixed = std::ranges::find(choice.fixed, each.field) != choice.fixed.end();
-    if (is_alike && !is_fixed) job_field_named(each.field).set(choice.job, each.value);
-  }
-  if (choice.job.runtime == Runtime::vramfit) leave_out_choices_of_libraries(choice.job);
-  return choice.job;
 }
 
 StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec) {

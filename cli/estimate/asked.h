@@ -33,10 +33,6 @@ struct Asked {
 /// Throws InputError.
 Asked read_asked(const JobQuestion& question);
 
-/// The chosen job with what decides which figures can be compared as `job`'s own stack sets it, where nobody else does;
-/// for this project's engine without what a Trainer alone has a choice of.
-Job as_alike(JobChoice choice, const Job& job, const Cluster& cluster);
-
 /// The recipe of the asked stack. Throws NotModelled where it lacks what was set.
 StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec);
 

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "cli/estimate/instead.h"
 #include "cli/flags/flag_synonyms.h"
 #include "cli/format/estimate_text.h"
 #include "job/cluster/host_memory.h"
@@ -28,6 +29,8 @@ constexpr std::array kQuestionKeys{
     QuestionKey{"network", "--network", [](JobQuestion& q) -> std::string& { return q.network; }},
     QuestionKey{"stack", "--stack", [](JobQuestion& q) -> std::string& { return q.job.stack; }},
 };
+
+constexpr std::string_view kEngine = "--stack vramfit";
 
 std::vector<std::string> parts_of(const std::string& change) {
   std::vector<std::string> parts = split_list(change, ' ');
@@ -90,7 +93,11 @@ WhatIf what_if(JobQuestion question, const std::string& change, const ModelSpec&
     if (flags.empty()) throw InputError("names nothing to change; expected KEY=VALUE");
     Asked asked = read_asked(question);
     const bool is_engine_instead = asked.stack->name == "vramfit" && stack_of(before).name != asked.stack->name;
-    if (is_engine_instead) asked.choice.job = as_alike(asked.choice, before, asked.cluster);
+    if (is_engine_instead) {
+      Instead instead = instead_on(question.job, *asked.stack, before, asked.cluster);
+      asked.choice = std::move(instead.choice);
+      flags = flags.replace(flags.find(kEngine), kEngine.size(), instead.flags) + instead.without;
+    }
     WhatIf made{.change = flags, .estimate = estimate_of(question, asked, spec, false)};
     require_same_task(before, made.estimate);
     return made;

@@ -1,6 +1,7 @@
 #include "cli/flags/job_flags.h"
 
 #include <algorithm>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "base/suggest.h"
 #include "cli/files.h"
 #include "cli/flags/help.h"
+#include "cli/flags/imported_choices.h"
 #include "estimator/bound/margins.h"
 #include "job/cluster/host_memory.h"
 #include "job/fields/field_text.h"
@@ -121,14 +123,19 @@ void require_codes_of_qlora(const JobChoice& choice) {
       "leave --quantization out");
 }
 
-JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards) {
+/// `base` is unresolved_job(), or what a stack made of it, which then has no choices of other libraries' files.
+JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards, bool is_of_stack = true) {
   JobChoice choice{.job = std::move(base), .fixed = {}};
   std::vector<std::string> set;
   const auto import = [&](std::string_view name, const std::string& value) {
     set_job_field(choice.job, job_field_named(name), value, "--job");
     set.emplace_back(name);
   };
-  for (const auto& [name, value] : flags.imported) import(name, value);
+  const Job there = choice.job;
+  for (const auto& [name, value] : flags.imported) {
+    const std::optional<std::string> kept = is_of_stack ? choice_on(name, value, there) : value;
+    if (kept) import(name, *kept);
+  }
   if (flags.copies_on_several && cards > 1) import("sharding", "no-shard");
   for (const JobFile& file : read_job_files(flags)) {
     JsonObject object(file.document, file.name);
@@ -156,7 +163,9 @@ JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards) {
 
 }  // namespace
 
-JobChoice read_job_choice(const JobFlags& flags) { return read_on(unresolved_job(), flags, cards_of(flags.gpus)); }
+JobChoice read_job_choice(const JobFlags& flags) {
+  return read_on(unresolved_job(), flags, cards_of(flags.gpus), false);
+}
 
 void add_stack_flag(CLI::App& command, JobFlags& flags, const char* by_default) {
   flags.has_stack = true;

@@ -27,7 +27,7 @@ struct JobFlags {
   std::vector<std::vector<std::string>> values;  // one entry a field of job_fields()
   bool has_stack = false;                        // the command has --stack
   // What other tools' files say (cli/configs/job_configs.h): fields and values, what isn't modelled, what is assumed.
-  std::vector<std::pair<std::string, std::string>> imported;
+  std::vector<std::pair<std::string, std::string>> imported;  // those that the stack has no choice of, too
   bool copies_on_several = false;  // they don't say how many GPUs there are, and on several each has a copy (DDP)
   bool clips = true;               // false: they say that gradients aren't clipped
   std::vector<std::string> unmodelled, assumed;

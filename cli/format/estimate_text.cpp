@@ -50,8 +50,8 @@ std::string need_text(const StackNeed& need) {
                        need.answered_by.empty() ? "" : fmt::format(", --stack {} --exact rehearses it", need.stack));
   }
   const std::string_view verdict = need.verdict == Verdict::at_risk ? "is at risk" : outcome_of(need.verdict);
-  return fmt::format("{} needs {} GiB, which {} (--stack {})", stack_named(need.stack).what, amount(need.total),
-                     verdict, need.stack);
+  return fmt::format("{} needs {} GiB, which {} ({})", stack_named(need.stack).what, amount(need.total), verdict,
+                     need.answered_by);
 }
 
 /// What the job needs with other libraries, and how to get the figures of one's own script.
