@@ -10,6 +10,7 @@
 #include "base/process/standard_streams.h"
 #include "base/suggest.h"
 #include "cli/configs/import.h"
+#include "cli/configs/result_jobs.h"
 #include "cli/flags/imported_choices.h"
 #include "cli/format/import_text.h"
 #include "job/fields/job_fields.h"
@@ -83,9 +84,8 @@ void note_foreign_choices(JobFlags& flags) {
   flags.assumed.push_back(fmt::format("left out, as {} has no such choice: {}", stack.what, left_out));
 }
 
-}  // namespace
-
-void apply_configs(JobFlags& flags) {
+/// Those of other tools.
+void apply_foreign(JobFlags& flags) {
   std::vector<std::string> foreign;
   for (const std::string& path : flags.job_files) {
     if (is_foreign_config(path)) foreign.push_back(path);
@@ -106,6 +106,13 @@ void apply_configs(JobFlags& flags) {
   for (const Finding& finding : job.unmodelled) flags.unmodelled.push_back(finding_text(finding));
   for (const Finding& finding : job.assumed) flags.assumed.push_back(fmt::format("{}, by --job", finding.says));
   complain("vramfit", summary(job));
+}
+
+}  // namespace
+
+void apply_configs(JobFlags& flags) {
+  apply_foreign(flags);
+  apply_results(flags);
 }
 
 std::string unmodelled_text(const JobFlags& flags) {

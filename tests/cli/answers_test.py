@@ -1,7 +1,8 @@
-"""Answers lead where they say: the flags that a line names give its figure."""
+"""Answers and messages lead where they say: the flags that a line names give its figure, a plan's file is a job, and what isn't known says what is."""
 
 import json
 import os
+import re
 import subprocess
 import tempfile
 import unittest
@@ -74,6 +75,87 @@ class OtherStack(unittest.TestCase):
         self.assertEqual(changed["change"], "--stack vramfit --checkpointing full --micro-batch 2")
         there = json.loads(program("estimate", *without_stack(typed), *changed["change"].split(), "--json").stdout)
         self.assertEqual(changed["total_bytes"], there["ranks"][there["worst"]]["total_bytes"])
+
+
+class PlanAsJob(unittest.TestCase):
+    def setUp(self):
+        self.plan = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "plan.json")
+
+    def test_a_plan_is_a_job_with_its_model_and_cluster(self):
+        for stack in ("vramfit", "trl"):
+            made = program("plan", "gpt2", "--gpus", "2xRTX4090", "--seq-len", "128", "--stack", stack, "--no-clip", "-o", self.plan)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            again = program("estimate", "--job", self.plan)
+            self.assertEqual(again.stdout.splitlines()[0], made.stdout.splitlines()[0], again.stderr)
+            self.assertEqual(re.search(r"^Job: (.*)$", again.stdout, re.M)[1], re.search(r"^Flags: (.*)$", made.stdout, re.M)[1])
+            there = program("estimate", "--job", self.plan, "--gpus", "4xRTX4090")
+            self.assertEqual(there.returncode, 0, there.stderr)
+            self.assertIn("is for 2xRTX4090; its --mesh and --global-batch are left out on 4xRTX4090", there.stderr)
+            self.assertIn("/gpt2, 124.4 M parameters", there.stdout)
+            other = program("estimate", MODEL, "--job", self.plan)
+            self.assertNotIn("/gpt2, 124.4 M parameters", other.stdout)
+
+    def test_an_estimate_is_one_too_and_a_calibration_is_not(self):
+        typed = ("gpt2", "--gpus", "2xRTX4090", "--seq-len", "128", "--stack", "trl")
+        with open(self.plan, "w", encoding="utf-8") as file:
+            file.write(program("estimate", *typed, "--json").stdout)
+        self.assertEqual(program("estimate", "--job", self.plan).stdout.splitlines()[0], program("estimate", *typed).stdout.splitlines()[0])
+        with open(self.plan, "w", encoding="utf-8") as file:
+            file.write('{"schema": "vramfit/calibration@1"}')
+        self.assertIn('"vramfit/calibration@1" is no job; give a job\'s file, a plan, a run or an estimate', program("estimate", "gpt2", "--job", self.plan).stderr)
+
+
+class Messages(unittest.TestCase):
+    def said(self, code, words, *arguments):
+        done = program(*arguments)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        self.assertIn(words, done.stdout + done.stderr)
+
+    def test_of_settings_that_are_another_library_s(self):
+        done = program("estimate", MODEL, "--gpus", "4xA100-40GB", "--stack", "transformers", "--seq-len", "64", "--rotary-positions", "8192")
+        self.assertIn("--rotary-positions 8192 (--stack torchtune has them; leave it out)", done.stdout)
+        self.assertNotIn("--recipe", done.stdout)
+
+    def test_of_what_is_not_known(self):
+        base = ("estimate", MODEL, "--gpus")
+        self.said(2, "CARD@SIZE with the slice's memory answers for memory, such as 1xA100-40GB@20GB, with the speed of the whole card", *base, "1xA100-40GB-MIG-3g.20gb")
+        self.said(1, '"vramfit rehearse" runs a script with it', *base, "1xH100-80GB", "--optimizer", "galore_adamw")
+        self.said(2, '"vramfit help estimate"', *base, "1xH100-80GB", "--set", "foo=1")
+
+    def test_of_files_that_are_something_else(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log, script = os.path.join(folder, "oom.log"), os.path.join(folder, "chk.py")
+            for path in (log, script):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write("import torch\n")
+            self.said(2, 'expected a plan, as "vramfit plan MODEL --gpus CLUSTER -o plan.json" writes it', "export", log, "--to", "trl")
+            self.said(2, "is a program; give its configuration, or after two dashes the command that starts it", "import", script)
+            self.said(2, "accelerate has FSDP's, deepspeed DeepSpeed's, and trl those of TRL's trainers", "export", log, "--to", "transformers")
+            self.said(2, f"BASE {folder}/no: no such file or folder", "merge", folder + "/no", folder, "-o", folder + "/out")
+            self.said(2, f"ADAPTERS {folder}/no: no such file or folder", "merge", folder, folder + "/no", "-o", folder + "/out")
+
+    def test_parts_of_a_step_that_take_no_time_are_left_out(self):
+        job = ("estimate", MODEL, "--gpus", "1xA100-40GB", "--stack", "vramfit", "--seq-len", "4096", "--micro-batch", "8", "--offload")
+        step = next(line for line in program(*job, "activations").stdout.splitlines() if line.startswith("Step "))
+        self.assertNotIn("computing on the CPU", step)
+        self.assertIn("computing on the CPU", program(*job, "optimizer").stdout)
+
+    def test_eight_gpus_of_a_node_are_offered_in_place_of_twelve(self):
+        said = json.loads(program("estimate", "meta-llama/Llama-3.1-70B", "--gpus", "6xA100-80GB", "--json").stdout)
+        changes = [each["change"] for each in said["suggestions"]]
+        self.assertEqual([each for each in changes if each.startswith("--gpus")], ["--gpus 8xA100-80GB"])
+
+
+class PastedCommands(unittest.TestCase):
+    def imported(self, *words):
+        return program("import", "--", "accelerate", "launch", "train.py", "--model_name_or_path", "gpt2", *words).stdout
+
+    def test_lengths_of_other_scripts(self):
+        self.assertIn("--seq-len 2048", self.imported("--model_max_length", "2048", "--output_dir", "x"))
+        said = self.imported("--max_seq_length", "2048")
+        self.assertIn("--stack trl ", said)
+        self.assertIn("by max_seq_length, as TRL's SFTConfig called max_length", said)
+        self.assertIn("--stack transformers ", self.imported("--max_seq_length", "2048", "--task_name", "mrpc"))
 
 
 if __name__ == "__main__":
