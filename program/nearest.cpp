@@ -85,7 +85,7 @@ constexpr std::array kNearest{
     Nearest{"reentrant_checkpoints", "", is_fsdp1, "--runtime pytorch-fsdp2 has it"},
     Nearest{"reentrant_checkpoints", "", is_any, "--stack transformers has it"},
     Nearest{"find_unused_parameters", "", is_any, "--stack transformers has it with --sharding no-shard"},
-    Nearest{"rotary_positions", "", is_any, "--stack torchtune has them"},
+    Nearest{"rotary_positions", "", is_any, "--stack torchtune has them; leave it out"},
     Nearest{"grad_accum", "", is_titan, "--grad-accum 1 is; --stack transformers has it"},
     Nearest{"reshard", "", is_other, "--reshard default is; --stack vramfit has others"},
     Nearest{"wrap", "", is_other, "--wrap layer is; --stack vramfit has others"},

@@ -91,6 +91,8 @@ class Mapping {
                          (field == "sharding" && is_of_copies() && job_.sharding == "no-shard") ||
                          (field == "loss" && is_torchtune() && row.get(job_) == "chunked:8") ||
                          (field == "wrap_embeddings" && job_.mesh.shard == 1);  // nothing is wrapped
+    const bool is_foreign = field == "rotary_positions" && !is_torchtune() && job_.rotary_positions > 0;
+    if (is_foreign) refuse(recipe_.name, job_, field, " (torchtune has them; leave it out)");
     if (!is_said && row.get(job_) != row.get(unresolved_job())) refuse(recipe_.name, job_, field);
   }
   void set_as_it_is(std::string_view field) {
