@@ -78,13 +78,30 @@ bool is_of_grpo(const Setting& loss) {
   return std::ranges::any_of(kLosses, [&](std::string_view name) { return loss.is(name); });
 }
 
+// Of transformers' own examples that have max_seq_length, too (run_glue.py, run_qa.py), each names one of these.
+constexpr std::array<std::string_view, 7> kOfExamples{
+    "task_name", "doc_stride", "pad_to_max_length", "mlm_probability", "train_file", "validation_file", "line_by_line"};
+
+/// What SFTConfig called max_length before TRL 0.20 (0.18: trainer/sft_config.py), in a language model's training.
+bool has_length_of_sft(const ConfigNode& root) {
+  return find_in(root, "max_seq_length") != nullptr && !has_any(root, kOfExamples);
+}
+
 std::string_view library_of(const ConfigNode& root) {
   if (has_any(root, kOfDpo)) return "trl-dpo";
   if (is_of_reward(root)) return "trl-reward";
   if (const ConfigNode* loss = find_in(root, "loss_type"); loss != nullptr && is_of_grpo({"", "", loss})) {
     return "trl-grpo";
   }
-  return has_any(root, kOfTrl) ? "trl" : "transformers";
+  return has_any(root, kOfTrl) || has_length_of_sft(root) ? "trl" : "transformers";
+}
+
+std::string_view why_library(const ConfigNode& root, std::string_view library) {
+  if (library == "transformers") return "";
+  const bool is_by_length = library == "trl" && !has_any(root, kOfTrl);
+  return is_by_length
+             ? "by max_seq_length, as TRL's SFTConfig called max_length; for another script: --stack transformers"
+             : "by TRL's own arguments";
 }
 
 void assume_library(const ConfigNode& root, Draft& draft) {
@@ -93,7 +110,7 @@ void assume_library(const ConfigNode& root, Draft& draft) {
   if (!wanted.empty() && (library == "trl" || library == "transformers")) {
     draft.assume(fact::kLibrary, wanted, "as --stack says");
   } else {
-    draft.assume(fact::kLibrary, library, library == "transformers" ? "" : "by TRL's own arguments");
+    draft.assume(fact::kLibrary, library, std::string(why_library(root, library)));
   }
 }
 

@@ -211,6 +211,7 @@ constexpr std::array kKeys{
     KeyRow{"max_length", read_length, true},
     KeyRow{"max_seq_length", read_length},
     KeyRow{"block_size", read_length},
+    KeyRow{"model_max_length", read_length},
     KeyRow{"loss_type", read_loss_type},
     KeyRow{"beta", read_beta},
     KeyRow{"f_divergence_type", read_divergence},
