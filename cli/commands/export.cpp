@@ -68,11 +68,22 @@ void write_files(const Export& exported, const std::string& folder) {
   }
 }
 
+PlanFile read_plan(const std::string& path) {
+  const std::string text = read_file(path);
+  try {
+    return plan_from_json(text, path);
+  } catch (const InputError& error) {
+    if (text.find("vramfit/plan@") != std::string::npos) throw;
+    throw InputError(fmt::format("{}; expected a plan, as \"vramfit plan MODEL --gpus CLUSTER -o plan.json\" writes it",
+                                 error.what()));
+  }
+}
+
 int run_export(const ExportFlags& flags) {
   if (flags.plan.empty())
     throw InputError("plan.json: missing; \"vramfit plan MODEL --gpus CLUSTER -o plan.json\" makes one");
   const ExportTool& tool = wanted_tool(flags);
-  const PlanFile plan = plan_from_json(read_file(flags.plan), flags.plan);
+  const PlanFile plan = read_plan(flags.plan);
   const Export exported = export_plan(plan, tool);
   std::string text;
   if (!flags.output.empty()) {

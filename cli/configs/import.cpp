@@ -75,6 +75,12 @@ class Importer {
                                                : read_yaml(text, path);
     const ConfigTool* tool = root.is_map() ? tool_of(root) : nullptr;
     if (root.is_map() && named_by != nullptr && (tool == nullptr || tool == &trainer_tool())) tool = named_by;
+    if (tool == nullptr && path.ends_with(".py")) {
+      throw InputError(
+          fmt::format("{}: is a program; give its configuration, or after two dashes the command that starts "
+                      "it: vramfit import -- accelerate launch {} ...",
+                      printable(path, 300), printable(path, 300)));
+    }
     if (tool == nullptr) {
       throw InputError(
           fmt::format("{}: is none of the configurations that are read ({})", printable(path, 300), known_tools()));

@@ -154,8 +154,12 @@ std::string speed_line(const Estimate& estimate) {
     text += fmt::format(", {} s of it waiting for other ranks", seconds(speed.exposed_communication_seconds));
   }
   if (!estimate.job.offload.empty()) {
-    text += fmt::format(", {} s of it copying to and from the host, {} s of it computing on the CPU",
-                        seconds(speed.exposed_copy_seconds), seconds(speed.exposed_host_seconds));
+    const auto part = [&](double value, std::string_view what) {
+      const std::string shown = seconds(value);
+      return shown.find_first_not_of("0.") == std::string::npos ? "" : fmt::format(", {} s of it {}", shown, what);
+    };
+    text += part(speed.exposed_copy_seconds, "copying to and from the host");
+    text += part(speed.exposed_host_seconds, "computing on the CPU");
   }
   return text + " (predicted)\n";
 }

@@ -93,14 +93,15 @@ std::optional<Change> reshard_always(const Estimate& e) {
   return change;
 }
 
-/// Twice the cards with the same rows each: smaller shards of everything that is sharded.
+/// Twice the cards, or the eight of a whole node in place of more than half of it, with the same rows each: smaller
+/// shards of everything that is sharded.
 std::optional<Change> double_cards(const Estimate& e) {
   if (!sharding_named(e.job.sharding).parameters || e.cluster.cards_per_node > 512) return std::nullopt;
   Change change{"", e.job, e.cluster};
   Cluster& cluster = change.cluster;
   // Assumes eight cards per node.
   std::int64_t& more = cluster.nodes == 1 && cluster.cards_per_node < 8 ? cluster.cards_per_node : cluster.nodes;
-  more *= 2;
+  more = cluster.nodes == 1 && cluster.cards_per_node > 4 && cluster.cards_per_node < 8 ? 8 : 2 * more;
   cluster.text = cluster_text(cluster.nodes, cluster.cards_per_node, card_text(e.cluster.text));
   change.flags = "--gpus " + cluster.text;
   change.job.mesh = {.replicate = 0, .shard = 0};

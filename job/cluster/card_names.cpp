@@ -217,6 +217,11 @@ const Card* find_card(std::string_view name) {
 
 std::string unknown_card_hint(std::string_view name) {
   const std::string folded = folded_card_name(name);
+  if (folded.find("mig") != std::string::npos) {
+    return ": slices of a card (MIG) are no cards of the catalog; CARD@SIZE with the slice's memory answers for "
+           "memory, "
+           "such as 1xA100-40GB@20GB, with the speed of the whole card";
+  }
   if (const OtherCard* other = other_card(name)) return other_card_hint(*other);
   for (const OtherVendor& row : kOtherVendors) {
     if (folded.starts_with(row.prefix)) return fmt::format(" is from {}: NVIDIA only, today", row.vendor);

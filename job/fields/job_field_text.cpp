@@ -32,6 +32,12 @@ constexpr std::array kOtherOptimizers{
     OtherOptimizer{"paged",
                    "of paged optimizers paged_adamw_8bit and paged_adamw_32bit are modelled; \"vramfit rehearse\" runs "
                    "a script with any of them"},
+    OtherOptimizer{"galore", "GaLore isn't modelled; \"vramfit rehearse\" runs a script with it"},
+    OtherOptimizer{"apollo", "APOLLO isn't modelled; \"vramfit rehearse\" runs a script with it"},
+    OtherOptimizer{"muon", "Muon isn't modelled; \"vramfit rehearse\" runs a script with it"},
+    OtherOptimizer{"lomo", "LOMO isn't modelled; \"vramfit rehearse\" runs a script with it"},
+    OtherOptimizer{"schedule",
+                   "schedule-free optimizers aren't modelled; \"vramfit rehearse\" runs a script with them"},
 };
 
 void refuse_known_elsewhere(std::string_view optimizer) {

@@ -260,11 +260,13 @@ constexpr std::array kJobFields{
         "--storage-dtype",
         get_gradient_dtype, set_gradient_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::in_part,
         InPlan::optional, Decides::parameters},
-    JobField{"frozen_dtype", FieldForm::text, "fp32|bf16|fp16",
-             "Dtype of frozen parameters' shards, which are then stored separately from trainable ones. Default: "
-             "--storage-dtype; with --method lora or qlora: --compute-dtype",
-             get_frozen_dtype, set_frozen_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
-             InPlan::optional, Decides::parameters},
+    JobField{
+        "frozen_dtype", FieldForm::text, "fp32|bf16|fp16",
+        "Dtype of frozen parameters' shards, which are then stored separately from trainable ones. Default: "
+        "--storage-dtype; with --method lora or qlora: --compute-dtype, but fp32 with TRL's trainers (except LoRA with "
+        "DeepSpeed), and for QLoRA with --stack transformers and accelerate",
+        get_frozen_dtype, set_frozen_dtype, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match,
+        InPlan::optional, Decides::parameters},
     JobField{"quantization", FieldForm::text, "none|nf4|nf4-double|int8|fp8",
              "Store the layers' frozen matrices as codes of 4 or 8 bits with scales; they are dequantized to the "
              "compute dtype while their unit is used. fp8 also works for trained matrices if --offload optimizer keeps "
@@ -329,8 +331,10 @@ const JobField& job_field_named(std::string_view name) {
   std::ranges::replace(wanted, '-', '_');
   const auto* const row = std::ranges::find(kJobFields, wanted, &JobField::name);
   if (row == kJobFields.end()) {
-    throw InputError(
-        fmt::format("job field \"{}\": unknown{}", printable(name), did_you_mean(wanted, names_of(kJobFields))));
+    throw InputError(fmt::format(
+        "job field \"{}\": unknown{} (the job flags of \"vramfit help estimate\", without their dashes, are "
+        "the fields)",
+        printable(name), did_you_mean(wanted, names_of(kJobFields))));
   }
   return *row;
 }

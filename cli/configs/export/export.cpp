@@ -129,6 +129,11 @@ const ExportTool& export_tool_named(std::string_view name) {
   for (const auto tool : kTools) {
     if (tool().name == name) return tool();
   }
+  if (name == "transformers") {
+    throw InputError(
+        "transformers: its Trainer reads no file of its own; accelerate has FSDP's, deepspeed DeepSpeed's, "
+        "and trl those of TRL's trainers");
+  }
   unknown_value(name, export_tool_names());
 }
 
