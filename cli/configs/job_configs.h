@@ -6,8 +6,8 @@
 namespace vramfit {
 
 /// Reads those of `--job` that are other tools' (cli/configs/import.h): model, stack and number of GPUs where the flags
-/// leave them out, and fields for read_job_choice(); then those of this program (result_jobs.h). Says on stderr what was
-/// read. Throws InputError.
+/// leave them out, and fields for read_job_choice(). Then those of this program (result_jobs.h). Says on stderr what
+/// was read. Throws InputError.
 void apply_configs(JobFlags& flags);
 
 /// Throws NotModelled if the files ask for something that isn't modelled.

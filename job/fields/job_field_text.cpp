@@ -35,7 +35,6 @@ constexpr std::array kOtherOptimizers{
     OtherOptimizer{"galore", "GaLore isn't modelled; \"vramfit rehearse\" runs a script with it"},
     OtherOptimizer{"apollo", "APOLLO isn't modelled; \"vramfit rehearse\" runs a script with it"},
     OtherOptimizer{"muon", "Muon isn't modelled; \"vramfit rehearse\" runs a script with it"},
-    OtherOptimizer{"lomo", "LOMO isn't modelled; \"vramfit rehearse\" runs a script with it"},
     OtherOptimizer{"schedule",
                    "schedule-free optimizers aren't modelled; \"vramfit rehearse\" runs a script with them"},
 };
