@@ -22,6 +22,8 @@ struct LowerInputs {
   const UnitLayout* layout = nullptr;
   const SharedTapes* tapes = nullptr;
   bool labels = true;  // false: buffers are not named, for readers of sizes and seconds alone
+  // false: what is computed, sent and waited for may be left out, for readers of sizes alone.
+  bool calls = true;
 };
 
 /// Every step is the same: load makes what lives longer. Throws NotModelled for features without rules.

@@ -8,7 +8,7 @@ namespace vramfit::eager {
 
 namespace {
 
-using NodePointer = std::shared_ptr<Node>;
+using NodePointer = Shared<Node>;
 
 struct EarlierFirst {
   bool operator()(const NodePointer& a, const NodePointer& b) const { return a->sequence < b->sequence; }
@@ -138,7 +138,7 @@ class Engine {
 
 }  // namespace
 
-void run_backward(Backend& backend, const std::shared_ptr<Node>& root, Tensor gradient) {
+void run_backward(Backend& backend, const Shared<Node>& root, Tensor gradient) {
   Engine(backend).run(root, std::move(gradient));
 }
 

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -54,7 +55,7 @@ class SavedTensorHook {
 /// Where the gradient of one input of a node goes, and what it is summed to where the input was broadcast.
 struct Edge {
   enum class Sum { none, over_rows, over_columns } sum = Sum::none;
-  std::shared_ptr<Node> node;       // the input's maker
+  Shared<Node> node;                // the input's maker
   int output = 0;                   // which of its outputs the input is
   int parameter = -1;               // the input is this parameter
   std::optional<Dtype> dtype = {};  // of the input where the gradient comes in a wider one, and is converted last
@@ -110,6 +111,6 @@ class Backend {
 /// has returned, and so do its saved tensors (recomputed ones only until its own work is done). Then its results are
 /// added to existing gradients: in place if the storage has no other owner and is not a view, otherwise into a new
 /// tensor.
-void run_backward(Backend& backend, const std::shared_ptr<Node>& root, Tensor gradient);
+void run_backward(Backend& backend, const Shared<Node>& root, Tensor gradient);
 
 }  // namespace vramfit::eager

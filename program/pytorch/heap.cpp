@@ -89,6 +89,7 @@ program::Range Heap::range_of(const Accesses& accesses) {
 
 double Heap::bytes_of(const Accesses& accesses) const {
   double bytes = 0;
+  if (!recording_.calls) return bytes;
   for (const program::Access& access : accesses) {
     if (access.buffer < 0) continue;
     bytes += static_cast<double>(size_of(access).n) * (access.how == program::How::add ? 2 : 1);
@@ -102,11 +103,12 @@ Bytes Heap::size_of(const program::Access& access) const {
   return recording_.views[static_cast<std::size_t>(access.view)].rows * dtype_bytes(buffer.dtype);
 }
 
-void Heap::run(const std::string& name, const Accesses& accesses, Stream stream) {
-  run(name, accesses, {.bytes = bytes_of(accesses)}, stream);
+void Heap::run(std::string_view name, const Accesses& accesses, Stream stream) {
+  if (recording_.calls) run(name, accesses, {.bytes = bytes_of(accesses)}, stream);
 }
 
-void Heap::run(const std::string& name, const Accesses& accesses, const Work& work, Stream stream) {
+void Heap::run(std::string_view name, const Accesses& accesses, const Work& work, Stream stream) {
+  if (!recording_.calls) return;
   std::vector<Work>& all = recording_.writer.code().work;
   all.push_back(work);
   recording_.writer.write(program::Run{.kernel = program::Kernel::call,
@@ -130,6 +132,7 @@ void Heap::stage(const Tensor& pageable) {
 }
 
 void Heap::copy_over_link(const Tensor& from, const Tensor& to, Stream stream) {
+  if (!recording_.calls) return;
   if (is_pageable(from)) {
     wait_for_stream(Stream::host, stream);
     stage(from);
@@ -151,6 +154,7 @@ void Heap::copy_over_link(const Tensor& from, const Tensor& to, Stream stream) {
 
 int Heap::start(program::Collective collective, program::Axis axis, const Accesses& accesses, Stream stream,
                 Bytes part) {
+  if (!recording_.calls) return recording_.tokens++;
   const Bytes bytes = size_of(accesses.front());
   recording_.writer.write(program::Start{.collective = collective,
                                          .axis = axis,
@@ -163,10 +167,12 @@ int Heap::start(program::Collective collective, program::Axis axis, const Access
 }
 
 int Heap::record(Stream stream) {
-  recording_.writer.write(program::Record{recording_.tokens, stream});
+  if (recording_.calls) recording_.writer.write(program::Record{recording_.tokens, stream});
   return recording_.tokens++;
 }
 
-void Heap::wait(int token, Stream stream) { recording_.writer.write(program::Wait{token, stream}); }
+void Heap::wait(int token, Stream stream) {
+  if (recording_.calls) recording_.writer.write(program::Wait{token, stream});
+}
 
 }  // namespace vramfit::eager

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -12,6 +11,8 @@
 
 #include "model_specs/dtype.h"
 #include "program/lowering/writer.h"
+#include "program/pytorch/accesses.h"
+#include "program/pytorch/shared.h"
 
 namespace vramfit::eager {
 
@@ -23,6 +24,7 @@ struct Recording {
   program::Labels labels;
   std::vector<program::View> views;  // of tensors that are parts of a storage
   int tokens = 0;
+  bool calls = true;  // false: what is computed, sent and waited for is left out, and allocations alone are written
 };
 
 /// A tensor as the allocator and autograd see it. Copies share the storage, which is freed with the last of them.
@@ -32,9 +34,9 @@ struct Tensor {
   Dtype dtype = Dtype::bf16;
   bool is_view = false;  // another shape of a storage that an op made: never added to in place
   bool wants_gradient = false;
-  std::shared_ptr<Node> made_by;  // the node of autograd that takes its gradient; null: a leaf
-  int output = 0;                 // which of the node's outputs it is
-  int part = -1;                  // which part of its storage it is, in Recording::views; -1: all of it
+  Shared<Node> made_by;  // the node of autograd that takes its gradient; null: a leaf
+  int output = 0;        // which of the node's outputs it is
+  int part = -1;         // which part of its storage it is, in Recording::views; -1: all of it
 };
 
 /// The same storage without its history: what is saved for backward.
@@ -52,7 +54,6 @@ inline program::Access access_of(const Tensor& tensor, program::How how) {
 inline program::Access reads(const Tensor& tensor) { return access_of(tensor, program::How::read); }
 inline program::Access writes(const Tensor& tensor) { return access_of(tensor, program::How::write); }
 inline program::Access changes(const Tensor& tensor) { return access_of(tensor, program::How::add); }
-using Accesses = std::vector<program::Access>;
 
 /// Makes tensors in a recording. Labels are "SCOPE: WHAT"; the scope is the module whose code runs.
 class Heap {
@@ -76,8 +77,8 @@ class Heap {
   void empty_cache() { recording_.writer.write(program::EmptyCache{}); }
 
   /// One call of a library's function: one kernel that reads and writes once what it touches, or what `work` says.
-  void run(const std::string& name, const Accesses& accesses, Stream stream = Stream::compute);
-  void run(const std::string& name, const Accesses& accesses, const Work& work, Stream stream = Stream::compute);
+  void run(std::string_view name, const Accesses& accesses, Stream stream = Stream::compute);
+  void run(std::string_view name, const Accesses& accesses, const Work& work, Stream stream = Stream::compute);
   /// A copy between the card and its host, of as much as `to` holds. The driver copies pageable memory by way of pinned
   /// buffers of its own, with the host's processor, which waits: before it fills them, and until they have arrived
   /// (CUDA Runtime API, API synchronization behavior: Memcpy).

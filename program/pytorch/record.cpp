@@ -26,6 +26,7 @@ Job walked(const Job& job) {
 /// What set_work_of() changes it looks for by its label.
 Recording recording_for(const program::LowerInputs& inputs) {
   Recording recording;
+  recording.calls = inputs.calls || is_timed_alone(inputs.job);
   if (!inputs.labels && !is_timed_alone(inputs.job)) {
     recording.labels = program::Labels(program::Labels::Kept::numbers);
   }

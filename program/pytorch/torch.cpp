@@ -20,7 +20,7 @@ Tensor Torch::temporary(std::int64_t elements, Dtype dtype, std::string_view wha
   return heap_.make(elements, dtype, Category::temporaries, what);
 }
 
-Tensor Torch::computed(const std::string& name, Accesses inputs, Tensor output) {
+Tensor Torch::computed(std::string_view name, Accesses inputs, Tensor output) {
   inputs.push_back(writes(output));
   heap_.run(name, inputs);
   return output;
@@ -89,13 +89,13 @@ Tensor Torch::record(Tensor output, std::vector<Edge> next, std::vector<Saved> s
   output.output = 0;
   output.wants_gradient = has_gradients_ && std::ranges::any_of(next, &Edge::wanted);
   if (!output.wants_gradient) return output;
-  output.made_by = std::make_shared<Node>(Node{.sequence = sequence_++,
-                                               .scope = heap_.scope,
-                                               .values = heap_.values,
-                                               .next = std::move(next),
-                                               .saved = std::move(saved),
-                                               .backward = std::move(backward),
-                                               .before = {}});
+  output.made_by = Shared<Node>::make(Node{.sequence = sequence_++,
+                                           .scope = heap_.scope,
+                                           .values = heap_.values,
+                                           .next = std::move(next),
+                                           .saved = std::move(saved),
+                                           .backward = std::move(backward),
+                                           .before = {}});
   return output;
 }
 
@@ -337,18 +337,18 @@ Tensor Torch::require_gradient(Tensor x) {
   return x;
 }
 
-std::shared_ptr<Node> Torch::leaf(std::function<void(Tensor& gradient)> take) const {
-  return std::make_shared<Node>(Node{.sequence = Node::kLeaf,
-                                     .scope = heap_.scope,
-                                     .values = heap_.values,
-                                     .next = {},
-                                     .saved = {},
-                                     .backward =
-                                         [take = std::move(take)](Tensor& g, const std::vector<Tensor>&) {
-                                           take(g);
-                                           return std::vector<Tensor>{};
-                                         },
-                                     .before = {}});
+Shared<Node> Torch::leaf(std::function<void(Tensor& gradient)> take) const {
+  return Shared<Node>::make(Node{.sequence = Node::kLeaf,
+                                 .scope = heap_.scope,
+                                 .values = heap_.values,
+                                 .next = {},
+                                 .saved = {},
+                                 .backward =
+                                     [take = std::move(take)](Tensor& g, const std::vector<Tensor>&) {
+                                       take(g);
+                                       return std::vector<Tensor>{};
+                                     },
+                                 .before = {}});
 }
 
 Tensor Torch::pass_through(Tensor x, std::function<void()> hook) {

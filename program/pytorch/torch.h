@@ -184,7 +184,7 @@ class Torch final : public Backend {
   Tensor require_gradient(Tensor x);
 
   /// What the call `name` computes from what it reads, without a place in autograd's graph: `output` itself.
-  Tensor computed(const std::string& name, Accesses inputs, Tensor output);
+  Tensor computed(std::string_view name, Accesses inputs, Tensor output);
 
   // Of mixtures of experts.
   Tensor seen_again(const Tensor& x);  // a view of all of x
@@ -276,7 +276,7 @@ class Torch final : public Backend {
  private:
   friend class Liger;
   /// The node of a tensor that nothing made, which runs as soon as the gradient is there, and gives it away.
-  std::shared_ptr<Node> leaf(std::function<void(Tensor& gradient)> take) const;
+  Shared<Node> leaf(std::function<void(Tensor& gradient)> take) const;
   Tensor factor_of(const Tensor& x);  // as a product reads it
   void keep_with_loss(Tensor x) { kept_.push_back(std::make_shared<const Tensor>(std::move(x))); }
   using Backward = std::function<std::vector<Tensor>(Tensor&, const std::vector<Tensor>&)>;
@@ -294,11 +294,11 @@ class Torch final : public Backend {
     int buffer = -1;  // none yet
     Dtype dtype = Dtype::bf16;
     bool is_trained = true;
-    const Quantization* format = nullptr;   // of a quantized one
-    Tensor* frozen = nullptr;               // of one that may be converted
-    int part = -1;                          // Tensor::part
-    std::shared_ptr<Node> whole = nullptr;  // of see_as_parts(): the node that takes its gradient
-    int output = 0;                         // which of that node's outputs it is
+    const Quantization* format = nullptr;  // of a quantized one
+    Tensor* frozen = nullptr;              // of one that may be converted
+    int part = -1;                         // Tensor::part
+    Shared<Node> whole = nullptr;          // of see_as_parts(): the node that takes its gradient
+    int output = 0;                        // which of that node's outputs it is
   };
   void convert_bias(int parameter, Dtype dtype);
   Tensor original_of_nf4(int parameter, std::int64_t elements, Dtype dtype);

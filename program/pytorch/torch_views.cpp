@@ -27,14 +27,14 @@ Tensor part(const Tensor& gradient, std::int64_t elements, Dtype dtype) {
 void Torch::see_as_parts(const std::vector<int>& parameters, std::function<Tensor(const std::vector<Tensor>&)> join,
                          std::function<void(Tensor)> accumulate, Stream stream) {
   const auto node = [&](std::int64_t sequence, std::vector<Edge> next, Backward backward) {
-    return std::make_shared<Node>(Node{.sequence = sequence,
-                                       .scope = heap_.scope,
-                                       .values = heap_.values,
-                                       .next = std::move(next),
-                                       .saved = {},
-                                       .backward = std::move(backward),
-                                       .before = {},
-                                       .stream = stream});
+    return Shared<Node>::make(Node{.sequence = sequence,
+                                   .scope = heap_.scope,
+                                   .values = heap_.values,
+                                   .next = std::move(next),
+                                   .saved = {},
+                                   .backward = std::move(backward),
+                                   .before = {},
+                                   .stream = stream});
   };
   const auto flat = node(std::numeric_limits<std::int64_t>::max(), {},
                          [accumulate = std::move(accumulate)](Tensor& g, const std::vector<Tensor>&) {

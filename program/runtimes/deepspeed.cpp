@@ -175,7 +175,8 @@ program::Program make(const program::LowerInputs& inputs) {
                         .device = inputs.device,
                         .coords = inputs.coords,
                         .run = inputs.run,
-                        .labels = inputs.labels},
+                        .labels = inputs.labels,
+                        .calls = inputs.calls},
                        wrap);
 }
 
