@@ -64,9 +64,14 @@ void Zero3Coordinator::compare_over_ranks(std::int64_t numbers) {
 
 void Zero3Coordinator::end_recording() {
   if (trace_ != Trace::recording) return;
-  std::int64_t uses = 0;
+  std::int64_t uses = 0, elements = 0;
+  steps_of_.assign(parameters_.size(), {});
   for (const Submodule& module : modules_) {
-    order_.push_back(own(module));
+    before_.push_back(elements);
+    for (const std::size_t place : order_.emplace_back(own(module))) {
+      steps_of_[place].push_back(static_cast<std::int64_t>(order_.size()) - 1);
+      elements += parameters_[place].elements;
+    }
     uses += static_cast<std::int64_t>(order_.back().size());
   }
   compare_over_ranks(static_cast<std::int64_t>(order_.size()));
@@ -102,6 +107,7 @@ void Zero3Coordinator::invalidate() {
   trace_ = Trace::none;
   modules_.clear();
   order_.clear();
+  before_.clear();
   queue_.clear();
   for (PartedParameter& p : parameters_) p.fetched_for_step = kNever;
   clear_gathers();
@@ -204,16 +210,18 @@ const std::set<std::size_t>& Zero3Coordinator::to_release(const Submodule& modul
   if (!is_new) return released;
   for (const std::size_t place : own(module)) {
     const PartedParameter& p = parameters_[place];
-    if (!p.is_persistent && p.fetched_for_step <= step_) released.insert(place);
-  }
-  std::int64_t seen = 0;
-  for (auto step = static_cast<std::size_t>(step_); step < order_.size() && seen < sizes_.max_reuse_distance; ++step) {
-    for (const std::size_t place : order_[step]) {
-      released.erase(place);
-      seen += parameters_[place].elements;
-    }
+    if (!p.is_persistent && p.fetched_for_step <= step_ && !comes_soon(place)) released.insert(place);
   }
   return released;
+}
+
+/// Whether the parameter comes again before max_reuse_distance elements of others have come.
+bool Zero3Coordinator::comes_soon(std::size_t place) const {
+  const std::vector<std::int64_t>& steps = steps_of_[place];
+  const auto next = std::ranges::lower_bound(steps, step_);
+  if (next == steps.end()) return false;
+  const auto at = [&](std::int64_t step) { return before_[static_cast<std::size_t>(step)]; };
+  return at(*next) - at(step_) < sizes_.max_reuse_distance;
 }
 
 void Zero3Coordinator::release(const Submodule& module, Pass pass) {

@@ -121,6 +121,7 @@ class Zero3Coordinator {
   void take_from_queue(const std::vector<std::size_t>& needed);
   void prefetch();
   const std::set<std::size_t>& to_release(const Submodule& module);
+  bool comes_soon(std::size_t place) const;
   std::set<std::size_t> take_recomputed(const Submodule& module);
 
   Torch& torch_;
@@ -133,8 +134,10 @@ class Zero3Coordinator {
   std::vector<std::size_t> in_model_order_;
   std::map<std::string, std::set<std::size_t>> reached_;  // by module, of other ones
   Trace trace_ = Trace::none;
-  std::vector<Submodule> modules_;               // in the order in which they were entered
-  std::vector<std::vector<std::size_t>> order_;  // their parameters, of the recorded order
+  std::vector<Submodule> modules_;                   // in the order in which they were entered
+  std::vector<std::vector<std::size_t>> order_;      // their parameters, of the recorded order
+  std::vector<std::int64_t> before_;                 // elements of the parameters of the modules before each
+  std::vector<std::vector<std::int64_t>> steps_of_;  // by parameter: where the order has it
   std::deque<Use> queue_;
   std::int64_t step_ = 0, available_ = 0, gathers_ = 0;
   std::vector<Submodule> in_backward_;  // in the order in which they began
