@@ -1,5 +1,6 @@
 #include "program/pytorch/record.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -9,6 +10,7 @@
 #include "program/pytorch/loops/loop.h"
 #include "program/pytorch/modelings/gpt2_graph.h"
 #include "program/pytorch/modelings/segment_reader.h"
+#include "program/pytorch/whole_walks.h"
 
 namespace vramfit::eager {
 
@@ -33,11 +35,17 @@ Recording recording_for(const program::LowerInputs& inputs) {
   return recording;
 }
 
+/// Whether the last micro-batch of a step does what those before it do: gradients are reduced by each, or by none.
+bool ends_alike(const Job& job) {
+  return job.modeling == Modeling::torchtune || (job.runtime == Runtime::pytorch && data_ranks(job) == 1);
+}
+
 /// Loading, a first step and a later one, cut into sections.
 class Trainer {
  public:
   Trainer(const program::LowerInputs& inputs, const Graph& graph, MakeWrapper make)
       : job_(walked(inputs.job)),
+        is_compiled_(is_timed_alone(inputs.job)),
         recording_(recording_for(inputs)),
         torch_(recording_, inputs.device, graph.parameters.size()),
         model_(make_model(graph, job_, torch_)),
@@ -51,15 +59,15 @@ class Trainer {
                          .enter = [this](Phase phase) { enter(phase); }})) {}
 
   program::Program run() {
-    begin_section({.kind = Section::Kind::load});
-    enter(Phase::load);
-    loop_->load_first();
-    wrapper_->load();
-    model_->load();
-    loop_->prepare();
+    walk({.kind = Section::Kind::load}, [this] {
+      enter(Phase::load);
+      loop_->load_first();
+      wrapper_->load();
+      model_->load();
+      loop_->prepare();
+    });
     train(Section::Steps::first);
     train(Section::Steps::later);
-    sections_.back().end = position();
     recording_.writer.be_quiet(true);  // what is allocated now lives on
     return {.labels = recording_.labels.take(),
             .segments = {},
@@ -75,37 +83,67 @@ class Trainer {
  private:
   std::size_t position() { return recording_.writer.code().instructions.size(); }
 
-  void begin_section(Section section) {
-    if (!sections_.empty()) sections_.back().end = position();
+  void enter(Phase phase) { recording_.writer.write(program::Mark{phase}); }
+
+  template <typename Code>
+  void walk(Section section, const Code& code) {
     section.begin = position();
+    code();
+    section.end = position();
     sections_.push_back(section);
   }
 
-  void enter(Phase phase) { recording_.writer.write(program::Mark{phase}); }
-
   void train(Section::Steps steps) {
     const std::int64_t count = job_.accumulation;
-    if (count > 1) micro_batch({.kind = Section::Kind::first, .steps = steps}, {.is_last = false});
+    if (count > 1) walk({.kind = Section::Kind::first, .steps = steps}, {.is_last = false});
     std::int64_t alike = count - 2;
     if (alike > 0 && steps == Section::Steps::first && wrapper_->settles_in_second()) {
-      micro_batch({.kind = Section::Kind::first, .steps = steps}, {.is_first = false, .is_last = false});
+      walk({.kind = Section::Kind::first, .steps = steps}, {.is_first = false, .is_last = false});
       --alike;
     }
-    if (alike > 0) {
-      micro_batch({.kind = Section::Kind::middle, .times = alike, .steps = steps},
-                  {.is_first = false, .is_last = false});
+    for (; WholeWalks::are_wanted() && alike > 0; --alike) {
+      walk({.kind = Section::Kind::middle, .steps = steps}, {.is_first = false, .is_last = false});
     }
-    micro_batch({.kind = Section::Kind::last, .steps = steps}, {.is_first = count == 1});
-    begin_section({.kind = Section::Kind::update, .steps = steps});
-    loop_->update();
+    if (alike > 0) middle({.kind = Section::Kind::middle, .times = alike, .steps = steps});
+    last({.kind = Section::Kind::last, .steps = steps}, count);
+    walk({.kind = Section::Kind::update, .steps = steps}, [this] { loop_->update(); });
   }
 
-  void micro_batch(const Section& section, Loop::Place place) {
-    begin_section(section);
-    loop_->micro_batch(place);
+  void walk(const Section& section, Loop::Place place) {
+    walk(section, [&] { loop_->micro_batch(place); });
+  }
+
+  /// What is done again is not walked again: the same instructions are another section. Those of compiled code and FP8
+  /// are changed section by section.
+  bool does_again(Section section, Section::Kind kind) {
+    if (is_compiled_ || WholeWalks::are_wanted()) return false;
+    const auto known = std::ranges::find(sections_, kind, &Section::kind);
+    if (known == sections_.end()) return false;
+    section.begin = known->begin;
+    section.end = known->end;
+    sections_.push_back(section);
+    return true;
+  }
+
+  /// Those of later steps are that of the first.
+  void middle(const Section& section) {
+    if (does_again(section, Section::Kind::middle)) {
+      loop_->pass_over();
+    } else {
+      walk(section, {.is_first = false, .is_last = false});
+    }
+  }
+
+  /// One that ends as the others do is what one between the first and the last is, or else the last of the first step.
+  void last(const Section& section, std::int64_t count) {
+    const bool may_be_known = count > 1 && ends_alike(job_);
+    if (may_be_known && (does_again(section, Section::Kind::middle) || does_again(section, Section::Kind::last)))
+      return;
+    walk(section, {.is_first = count == 1});
   }
 
   Job job_;
+  bool is_compiled_;
   Recording recording_;
   std::vector<Section> sections_;
   Torch torch_;

@@ -25,6 +25,12 @@ ELAPSED_GOALS = [
     (60, [*LLAMA_8B, "8xH100-80GB"]),
     (60, [*LLAMA_8B, "1xH100-80GB", "--stack", "trl", "--method", "qlora"]),
     *((60, [*LLAMA_8B, "8xH100-80GB", "--stack", stack]) for stack in ("deepspeed", "torchtune", "torchtitan")),
+    # Of a step with more than one micro-batch, the first, another and the last are walked through.
+    *(
+        (60, [*LLAMA_8B, "8xH100-80GB", "--stack", stack, "--grad-accum", "16"])
+        for stack in ("transformers", "trl", "deepspeed", "torchtune")
+    ),
+    (60, [*LLAMA_8B, "1xH100-80GB", "--stack", "transformers", "--method", "lora", "--grad-accum", "16"]),
     (300, LLAMA_405B),
     *((300, [*LLAMA_405B, "--stack", stack]) for stack in ("deepspeed", "torchtune", "torchtitan", "trl")),
 ]

@@ -39,6 +39,8 @@ class Loop {
   };
   /// Forward and backward.
   virtual void micro_batch(Place place) = 0;
+  /// A micro-batch that is not walked, as it does what another one of its step does.
+  virtual void pass_over() {}
   /// Clipping, the optimizer, and what is let go of at the end of a step.
   virtual void update() = 0;
 

@@ -15,6 +15,7 @@ class TrainerLoop : public AcceleratorLoop {
 
   void prepare() override;
   void micro_batch(Place place) override;
+  void pass_over() override { ++next_; }
   void update() override;
 
  protected:
