@@ -1,14 +1,18 @@
 #include "estimator/estimate.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 
 #include <fmt/format.h>
 
 #include "base/conflict.h"
 #include "base/digits_apart.h"
 #include "base/error.h"
+#include "base/process/in_parallel.h"
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/bound/margins.h"
+#include "estimator/changes/suggestions.h"
 #include "estimator/host_memory.h"
 #include "estimator/provenance.h"
 #include "estimator/rank_estimate.h"
@@ -153,16 +157,41 @@ void set_speed(Estimate& e, const program::Program& program, const Graph& graph,
   if (const std::string note = network_note(e.cluster); !note.empty()) e.assumptions.push_back(note);
 }
 
+/// Estimates the job, and beside it does what suggestions can be begun with.
+void beside_suggestions(std::optional<Suggestions>& suggestions, const std::function<void()>& estimate_job) {
+  const std::size_t parts = suggestions ? suggestions->parts_ahead() : 0;
+  if (parts == 0) return estimate_job();
+  std::atomic<bool> are_wanted = true;
+  in_parallel(1 + parts, [&](std::size_t part) {
+    if (part > 0) {
+      if (are_wanted) suggestions->do_ahead(part - 1);
+      return;
+    }
+    try {
+      estimate_job();
+    } catch (...) {
+      are_wanted = false;
+      throw;
+    }
+  });
+}
+
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options, bool has_default_loss) {
   require_rules(e.job, e.cluster);
   if (saves_anything(options.run) && e.job.runtime != Runtime::vramfit) {
     throw NotModelled(fmt::format("--save-kind with --runtime {}", job_field_named("runtime").get(e.job)));
   }
   const Graph graph = training_graph(spec, e.job);
+  std::optional<Suggestions> suggestions;
+  if (options.suggestions) suggestions.emplace(e, Estimated{spec, graph, options.run, has_default_loss});
   std::optional<program::Program> made;
-  if (options.program == nullptr) made = program_of(graph, e.job, e.cluster, options.run);
+  const auto estimate_job = [&] {
+    if (options.program == nullptr) made = program_of(graph, e.job, e.cluster, options.run);
+    const program::Program& own = made ? *made : *options.program;
+    e.ranks = {estimate_program(own, graph, e.job, e.cluster, {.run = options.run})};
+  };
+  beside_suggestions(suggestions, estimate_job);
   const program::Program& program = made ? *made : *options.program;
-  e.ranks = {estimate_program(program, graph, e.job, e.cluster, {.run = options.run})};
   RankEstimate& rank = e.ranks.front();
   add_host_loading(rank, spec, graph, e.job, program);
   e.verdict = verdict_of(rank, e.capacity);
@@ -182,7 +211,7 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   set_rank0_apart(e, graph, options.run);
   e.host_bytes = host_bytes_of_node(e, graph, options.run);
   judge_host_memory(e, spec, graph, options.run);
-  if (options.suggestions) e.suggestions = suggest(e, {spec, graph, program, options.run, has_default_loss});
+  if (suggestions) e.suggestions = suggestions->made(e, program);
   set_speed(e, program, graph, options);
 }
 

@@ -92,15 +92,4 @@ Verdict verdict_of(const RankEstimate& rank, Bytes capacity);
 /// Likewise on a cluster's cards, and does_not_fit where a node's ranks keep more in host memory than it has.
 Verdict verdict_of(const RankEstimate& rank, const Cluster& cluster);
 
-/// What an estimate was made from: a resolved job's graph, and its program for this run.
-struct Estimated {
-  const ModelSpec& spec;
-  const Graph& graph;
-  const program::Program& program;
-  RunEffects run;
-  bool has_default_loss = false;  // nobody said how the loss is computed: a changed job may have another default
-};
-/// Up to six single changes, each re-estimated, most saved first.
-std::vector<Suggestion> suggest(const Estimate& estimate, const Estimated& from);
-
 }  // namespace vramfit

@@ -1,8 +1,11 @@
+#include "estimator/changes/suggestions.h"
+
 #include <algorithm>
 #include <array>
 #include <functional>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -41,7 +44,8 @@ struct Change {
   std::string flags;
   Job job;
   Cluster cluster;
-  bool same_program = false;  // it changes nothing that the job does itself
+  bool same_program = false;     // it changes nothing that the job does itself
+  bool concerns_logits = false;  // and nothing but them: of use only where some are there at the peak
 };
 
 using Maker = std::optional<Change> (*)(const Estimate& e);
@@ -55,9 +59,7 @@ std::optional<Change> checkpoint(const Estimate& e) {
 
 std::optional<Change> chunk_loss(const Estimate& e) {
   if (std::holds_alternative<ChunkedLoss>(e.job.loss)) return std::nullopt;
-  const Breakdown& at_peak = e.ranks.front().breakdown;
-  if (at_peak.categories[static_cast<std::size_t>(Category::logits_and_loss)].n == 0) return std::nullopt;
-  Change change{fmt::format("--loss chunked:{}", kSuggestedChunks), e.job, e.cluster};
+  Change change{fmt::format("--loss chunked:{}", kSuggestedChunks), e.job, e.cluster, false, true};
   change.job.loss = ChunkedLoss{kSuggestedChunks};
   return change;
 }
@@ -191,42 +193,61 @@ bool requests_as_much(const program::Program& program, const Job& changed, const
   return changed.allocator == e.job.allocator && requests(program, e.ranks.front().peak_requested);
 }
 
-/// How the changed job would do, if it needs less.
-std::optional<RankEstimate> changed_rank(const Graph& graph, const Job& job, const Cluster& cluster, const Estimate& e,
-                                         const Estimated& from) {
-  const CountOptions options{.run = {.clip = from.run.clip}, .steps = steps_to_peak(job)};
-  const program::Program program = program::make_program(
-      {.graph = graph, .job = job, .device = cluster.card.device, .coords = {}, .run = options.run, .labels = false});
-  if (requests_as_much(program, job, e)) return std::nullopt;
-  std::optional<RankEstimate> rank =
-      estimate_program_below(program, graph, job, cluster, {options, e.ranks.front().total, true});
-  if (rank) add_host_loading(*rank, from.spec, graph, job, program);
-  return rank;
-}
-
 /// Whether a run does nothing besides training.
 bool is_plain(const RunEffects& run) { return !run.resumes && !saves_anything(run); }
 
-/// The changed job, if it can be made and counted, and needs less.
-std::optional<RankEstimate> rank_with(const Change& change, const Estimate& e, const Estimated& from) {
-  const bool clip = from.run.clip;
+/// A changed job that can be made, and its program.
+struct Walked {
+  Job job;
+  CountOptions options;
+  std::optional<Graph> other;               // of its own
+  std::optional<program::Program> program;  // none: that of the job as it is
+};
+
+/// The graph of a changed job where it isn't that of the job as it is.
+std::optional<Graph> other_graph(const Job& changed, const Job& job, const Estimated& from) {
+  if (loss_options(changed) == loss_options(job) && has_adapters(changed) == has_adapters(job)) return std::nullopt;
+  return has_adapters(changed) ? training_graph(from.spec, changed) : with_loss(from.graph, loss_options(changed));
+}
+
+/// Nothing if the changed job can't be made.
+std::optional<Walked> walked(const Change& change, const Job& job, const Estimated& from) {
   try {
     std::vector<std::string> notes;
-    const Job job = resolve_job(change.job, from.spec, change.cluster, notes);
-    require_rules(job, change.cluster);
-    require_optimizer_in_backward(job, clip);
+    Walked walked{
+        .job = resolve_job(change.job, from.spec, change.cluster, notes), .options = {}, .other = {}, .program = {}};
+    require_rules(walked.job, change.cluster);
+    require_optimizer_in_backward(walked.job, from.run.clip);
+    walked.options = {.run = {.clip = from.run.clip}, .steps = steps_to_peak(walked.job)};
     if (change.same_program && is_plain(from.run)) {
-      const CountOptions options{.run = from.run, .steps = steps_to_peak(job)};
-      std::optional<RankEstimate> rank =
-          estimate_program_below(from.program, from.graph, job, change.cluster, {options, e.ranks.front().total, true});
-      if (rank) add_host_loading(*rank, from.spec, from.graph, job, from.program);
-      return rank;
+      walked.options.run = from.run;
+      return walked;
     }
-    if (loss_options(job) == loss_options(e.job) && has_adapters(job) == has_adapters(e.job)) {
-      return changed_rank(from.graph, job, change.cluster, e, from);
-    }
-    const Graph other = has_adapters(job) ? training_graph(from.spec, job) : with_loss(from.graph, loss_options(job));
-    return changed_rank(other, job, change.cluster, e, from);
+    walked.other = other_graph(walked.job, job, from);
+    walked.program = program::make_program({.graph = walked.other ? *walked.other : from.graph,
+                                            .job = walked.job,
+                                            .device = change.cluster.card.device,
+                                            .coords = {},
+                                            .run = walked.options.run,
+                                            .labels = false,
+                                            .calls = false});
+    return walked;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+/// How the changed job would do, if it can be counted, and needs less. `program`: of the job as it is.
+std::optional<RankEstimate> rank_of(const Walked& walked, const Cluster& cluster, const Estimate& e,
+                                    const Estimated& from, const program::Program& program) {
+  try {
+    const Graph& graph = walked.other ? *walked.other : from.graph;
+    if (walked.program && requests_as_much(*walked.program, walked.job, e)) return std::nullopt;
+    const program::Program& own = walked.program ? *walked.program : program;
+    std::optional<RankEstimate> rank =
+        estimate_program_below(own, graph, walked.job, cluster, {walked.options, e.ranks.front().total, true});
+    if (rank) add_host_loading(*rank, from.spec, graph, walked.job, own);
+    return rank;
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -240,27 +261,26 @@ Suggestion suggestion(const Change& change, const Estimate& e, const RankEstimat
           .verdict = verdict_of(rank, change.cluster)};
 }
 
-std::optional<Suggestion> suggestion(const Change& change, const Estimate& e, const Estimated& from) {
-  const std::optional<RankEstimate> rank = rank_with(change, e, from);
-  return rank ? std::optional(suggestion(change, e, *rank)) : std::nullopt;
-}
+bool has_many_segments(const Estimated& from) { return from.graph.segments.size() > kManySegments; }
 
 /// Copies over PCIe and an update on the CPU take time, so nothing leaves the card where the job fits.
 bool may_offload(const Estimate& e, const Estimated& from) {
   return e.verdict != Verdict::fits && !e.cluster.is_cpu() && e.job.offload.empty() && !saves_anything(from.run) &&
-         from.graph.segments.size() <= kManySegments;
+         !has_many_segments(from);
 }
 
 /// Each kind leaves less on the card than the one before it, and takes more time and more host memory: the first one
 /// with which the job fits, or else the last. Of those that a runtime doesn't have nothing is said, nor of what the
 /// nodes' host memory doesn't hold. Where nobody said how much that is, the change says how much it takes.
-std::optional<Suggestion> offload(const Estimate& e, const Estimated& from) {
+std::optional<Suggestion> offload(const Estimate& e, const Estimated& from, const program::Program& program) {
   std::optional<Suggestion> last;
   for (const char* const kind : {"optimizer", "params"}) {
     Change change{fmt::format("--offload {}", kind), e.job, e.cluster};
     change.job.offload = {kind};
     if (from.has_default_loss) change.job.loss = UnsetLoss{};
-    const std::optional<RankEstimate> rank = rank_with(change, e, from);
+    const std::optional<Walked> changed = walked(change, e.job, from);
+    const std::optional<RankEstimate> rank =
+        changed ? rank_of(*changed, change.cluster, e, from, program) : std::nullopt;
     if (!rank) continue;
     const Bytes host = e.cluster.cards_per_node * rank->host;
     if (exceeds_host_memory(host, e.cluster)) continue;
@@ -273,14 +293,55 @@ std::optional<Suggestion> offload(const Estimate& e, const Estimated& from) {
 
 }  // namespace
 
-std::vector<Suggestion> suggest(const Estimate& e, const Estimated& from) {
-  std::vector<Change> changes = changes_of(e, from.spec, from.has_default_loss);
-  if (from.graph.segments.size() > kManySegments) changes.resize(std::min(changes.size(), kFewSuggestions));
-  std::vector<std::optional<Suggestion>> made(changes.size() + (may_offload(e, from) ? 1 : 0));
+/// A kind of change, and what has been done of it ahead.
+struct Suggestions::Change {
+  vramfit::Change made;
+  bool is_walked = false;
+  std::optional<Walked> walked = {};
+};
+
+Suggestions::Suggestions(const Estimate& e, Estimated from) : from_(from), job_(e.job) {
+  for (vramfit::Change& change : changes_of(e, from_.spec, from_.has_default_loss)) {
+    changes_.push_back({.made = std::move(change)});
+  }
+}
+
+Suggestions::~Suggestions() = default;
+
+/// The engine's are done before threads would have memory of their own.
+std::size_t Suggestions::parts_ahead() const {
+  if (job_.runtime == Runtime::vramfit) return 0;
+  return has_many_segments(from_) ? std::min(changes_.size(), kFewSuggestions) : changes_.size();
+}
+
+void Suggestions::do_ahead(std::size_t part) {
+  Change& change = changes_[part];
+  if (change.made.concerns_logits) return;
+  change.walked = walked(change.made, job_, from_);
+  change.is_walked = true;
+}
+
+std::optional<Suggestion> Suggestions::suggestion(Change& change, const Estimate& e,
+                                                  const program::Program& program) const {
+  if (!change.is_walked) change.walked = walked(change.made, job_, from_);
+  const std::optional<Walked> with = std::exchange(change.walked, std::nullopt);
+  if (!with) return std::nullopt;
+  const std::optional<RankEstimate> rank = rank_of(*with, change.made.cluster, e, from_, program);
+  return rank ? std::optional(vramfit::suggestion(change.made, e, *rank)) : std::nullopt;
+}
+
+std::vector<Suggestion> Suggestions::made(const Estimate& e, const program::Program& program) {
+  const Breakdown& at_peak = e.ranks.front().breakdown;
+  const bool has_logits = at_peak.categories[static_cast<std::size_t>(Category::logits_and_loss)].n != 0;
+  std::vector<Change*> changes;
+  for (Change& change : changes_) {
+    if (has_logits || !change.made.concerns_logits) changes.push_back(&change);
+  }
+  if (has_many_segments(from_)) changes.resize(std::min(changes.size(), kFewSuggestions));
+  std::vector<std::optional<Suggestion>> made(changes.size() + (may_offload(e, from_) ? 1 : 0));
   const auto make = [&](std::size_t number) {
-    made[number] = number < changes.size() ? suggestion(changes[number], e, from) : offload(e, from);
+    made[number] = number < changes.size() ? suggestion(*changes[number], e, program) : offload(e, from_, program);
   };
-  // The engine's are done before threads would have memory of their own.
   if (e.job.runtime == Runtime::vramfit) {
     for (std::size_t number = 0; number < made.size(); ++number) make(number);
   } else {
