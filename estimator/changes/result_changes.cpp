@@ -102,9 +102,10 @@ std::vector<Job> kernels(const Job& job, const ModelSpec& /*spec*/, const Values
 
 std::string why_no_kernels(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
   if (!values.empty() || job.runtime != Runtime::vramfit) return "";
-  return "by default they are tried only where each replaces dozens of calls: for optimizer states of few bits or of "
-         "another dtype, stochastic rounding, Adafactor, fp16 masters, dropout and quantized weights, none of which "
-         "this job has; --allow kernels:vramfit tries them for everything that they do on GPUs";
+  return "by default they are tried only where each replaces dozens of calls: for optimizer states of few bits, states "
+         "or gradients of another dtype than the parameters, stochastic rounding, Adafactor, fp16 masters, dropout and "
+         "quantized weights, none of which this job has; --allow kernels:vramfit tries them for everything that they "
+         "do on GPUs";
 }
 
 /// Adapters leave all else frozen, unless `--freeze none` trains it, too.
@@ -141,8 +142,12 @@ std::string why_no_frozen_dtype(const Job& job, const ModelSpec& /*spec*/, const
 
 // Another dtype than parameters have, by name alone: it halves no more than gradients, of which many ranks have few.
 std::vector<Job> gradient_dtypes(const Job& job, const ModelSpec& /*spec*/, const Values& values) {
-  std::vector<Job> changed = with_each(job, "gradient_dtype", &Job::gradient_dtype, values);
-  std::erase_if(changed, [&](const Job& choice) { return gradient_dtype_of(choice) == gradient_dtype_of(job); });
+  std::vector<Job> changed;
+  for (const std::string& value : values) {
+    Job choice = job;
+    set_gradient_dtype(choice, value);
+    if (gradient_dtype_of(choice) != gradient_dtype_of(job)) changed.push_back(std::move(choice));
+  }
   return changed;
 }
 

@@ -139,8 +139,11 @@ std::optional<Job> without(const JobField& field, const Job& job, const ModelSpe
     }
     usual.precision = precision_on(job, job.precision.name);
     Job other = job;
-    const std::string value = field.get(usual);
-    value.empty() ? void(other.gradient_dtype = usual.gradient_dtype) : field.set(other, value);  // no text says none
+    if (field.name == "gradient_dtype") {
+      other.gradient_dtype = usual.gradient_dtype;  // which no text sets
+    } else {
+      field.set(other, field.get(usual));
+    }
     std::vector<std::string> notes;
     other = resolve_job(other, spec, cluster, notes);
     require_rules(other, cluster);

@@ -116,7 +116,7 @@ constexpr std::array kJobFields{
              AtResume::must_match},
     JobField{"loss_scale", FieldForm::text, "auto|none|N|dynamic[:INIT[:INTERVAL]]",
              "Loss scaling: a fixed factor, or dynamic from INIT, doubled after INTERVAL good steps. Default: auto "
-             "(dynamic:65536:2000 when something is computed, summed or stored in fp16, else none)",
+             "(dynamic:65536:2000 when something is computed or added up in fp16, else none)",
              get_loss_scale, set_loss_scale, FieldGroup::precision, HonouredBy::own_runtime, AtResume::must_match},
     JobField{"mesh", FieldForm::text, "replicate=R,shard=S",
              "Device mesh: replicas x shards. Default: all GPUs, divided as --sharding does", get_mesh, set_mesh,

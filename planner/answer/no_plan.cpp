@@ -323,7 +323,7 @@ class Explanation {
   Evaluator& evaluator_;
   Plan& plan_;
   NoPlan& none_;
-  std::optional<Bytes> enough_host_memory_;  // of a node, for the smallest job, if it lacks nothing else
+  std::optional<Bytes> enough_host_memory_;  // of a node: the least known, where nothing else is lacking
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/conflict.h"
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "job/fields/trained_dtype.h"
 #include "program/stages/offload.h"
 
 namespace vramfit {
@@ -23,6 +24,14 @@ std::string as_flag(const Job& job, std::string_view field) {
   return fmt::format("{} {}", flag_of(row), row.get(job));
 }
 
+/// Another flag, if it alone leaves the loss as it is where fp16 has it scaled by default.
+std::string or_another_dtype(const Job& job) {
+  if (!std::holds_alternative<LossScaleByPrecision>(job.loss_scale)) return "";
+  const bool computes_in_fp16 = job.precision.compute == Dtype::f16 || job.precision.reduce == Dtype::f16;
+  if (kept_gradient_dtype(job) != Dtype::f16) return ", or --precision bf16-mixed";
+  return job.gradient_dtype && !computes_in_fp16 ? ", or --gradient-dtype bf16" : "";
+}
+
 }  // namespace
 
 void require_optimizer_in_backward(const Job& job) {
@@ -31,8 +40,7 @@ void require_optimizer_in_backward(const Job& job) {
     refuse(as_flag(job, "grad_accum"), "gradients wait for the last micro-batch; use --grad-accum 1");
   if (scales_loss(job)) {
     refuse(as_flag(job, "loss_scale"),
-           "whether a step overflows is known when all gradients are; use --loss-scale none, or --precision "
-           "bf16-mixed");
+           "whether a step overflows is known when all gradients are; use --loss-scale none" + or_another_dtype(job));
   }
   if (!std::holds_alternative<NoGradientMask>(job.gradient_mask))
     refuse(as_flag(job, "gradient_mask"), "all gradients are masked at once; use --gradient-mask none");

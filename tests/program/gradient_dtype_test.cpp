@@ -121,6 +121,10 @@ TEST_CASE("what takes gradients of the parameters' dtype alone is refused by nam
               "LibTorch's calls take one dtype: use --optimizer adamw:fused, or leave out --gradient-dtype)"));
   CHECK(names(refusal_of("gradient_dtype=fp16 optimizer_in_backward=on clip=off"),
               "--optimizer-in-backward on with --loss-scale auto ("));
+  CHECK(names(refusal_of("precision=bf16-mixed gradient_dtype=fp16 optimizer_in_backward=on clip=off"),
+              "use --loss-scale none, or --gradient-dtype bf16)"));
+  CHECK(refusal_of("precision=bf16-mixed gradient_dtype=bf16 optimizer_in_backward=on clip=off").empty());
+  CHECK(refusal_of("gradient_dtype=fp16 loss_scale=none optimizer_in_backward=on clip=off").empty());
   CHECK(names(refusal_of("runtime=pytorch-fsdp2 modeling=torchtitan gradient_dtype=bf16"),
               "--gradient-dtype bf16 with --runtime pytorch-fsdp2 (--stack vramfit has it)"));
 }

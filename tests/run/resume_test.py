@@ -99,6 +99,16 @@ class Resume(unittest.TestCase):
         self.assertEqual(other.code, 2, other.errors)
         self.assertIn("--gradient-dtype is fp8 there", other.errors)
 
+    def test_gradients_keep_their_dtype_whether_or_not_a_flag_says_it(self):
+        place = Workplace("llama")
+        whole, saved = self.interrupted(place, 1, ("--gradient-dtype", "bf16"))
+        self.assertEqual(place.run("--resume", saved, ranks=1, job=("--gradient-dtype", "bf16")).losses, whole.losses[2:])
+        other = place.run("--resume", saved, ranks=1)
+        self.assertEqual(other.code, 2, other.errors)
+        self.assertIn("--gradient-dtype is bf16 there", other.errors)
+        whole, saved = self.interrupted(place, 1)
+        self.assertEqual(place.run("--resume", saved, ranks=1, job=("--gradient-dtype", "fp32")).losses, whole.losses[2:])
+
     def test_states_in_blocks_need_as_many_shards_as_in_the_run_that_saved(self):
         place = Workplace("llama")
         job = ("--optimizer", "adamw-8bit", "--sharding", "full-shard")

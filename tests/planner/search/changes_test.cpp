@@ -100,6 +100,15 @@ TEST_CASE("under PyTorch adapters lead to weights in 4 bits, and frozen weights 
   CHECK_THROWS_AS(searched("vramfit", "vramfit", "lora", "method"), Conflict);  // it has quantization
 }
 
+TEST_CASE("gradients of another dtype are tried by name, and codes that are sent are not those that are kept") {
+  PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
+  using Groups = std::vector<std::vector<Names>>;
+  CHECK(needs_to_search(request, "gradient-dtype:bf16") == Groups{{{}, {"gradient-dtype:bf16"}}});
+  CHECK_THROWS_WITH_AS(needs_to_search(request, "gradient-dtype"), doctest::Contains("it needs a value"), Conflict);
+  fix(request, "gradient_dtype", "fp8");
+  CHECK(needs_to_search(request, "gradient-dtype:fp8-sent") == Groups{{{}, {"gradient-dtype:fp8-sent"}}});
+}
+
 TEST_CASE("what a job may have is named with a value where it has none by default") {
   const PlanRequest request = request_for("llama", parse_cluster("2xH100-80GB"));
   CHECK_THROWS_WITH_AS(needs_to_search(request, "quantization:int8"),
