@@ -190,11 +190,17 @@ void check_rest(const Job& job) {
   }
 }
 
-/// monkey_patch.py of liger-kernel 0.8: apply_liger_kernel_to_mistral gives a name to a class that transformers 5's
-/// code for Mistral doesn't look at.
+/// Refuses what changes nothing. TRL's trainers (1.16) never call the function that Liger replaces. monkey_patch.py of
+/// liger-kernel 0.8: apply_liger_kernel_to_mistral gives a name to a class that transformers 5's code for Mistral
+/// doesn't look at.
 void check_liger(const Job& job, const ModelSpec& spec) {
-  if (spec.model_type != "mistral" || !job.liger.cross_entropy.value_or(false)) return;
-  throw Conflict("--kernels liger:cross_entropy=on: of a Mistral, Liger leaves the loss as it is; leave it out");
+  if (!job.liger.cross_entropy.value_or(false)) return;
+  if (has_trl(job)) {
+    throw Conflict("--kernels liger:cross_entropy=on: TRL's trainers compute their losses without it; leave it out");
+  }
+  if (spec.model_type == "mistral") {
+    throw Conflict("--kernels liger:cross_entropy=on: Liger leaves a Mistral's loss as it is; leave it out");
+  }
 }
 
 }  // namespace

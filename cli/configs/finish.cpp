@@ -1,5 +1,4 @@
 #include "cli/configs/finish.h"
-#include "cli/configs/tools/liger.h"
 
 #include <algorithm>
 #include <array>
@@ -9,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/suggest.h"
+#include "cli/configs/tools/liger.h"
 #include "job/fields/zero_text.h"
 #include "job/stacks/stacks.h"
 

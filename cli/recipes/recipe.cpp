@@ -95,7 +95,7 @@ void check_value(const RecipeChoice& choice, const std::string& value) {
     whole_number(value, may_be_none ? 0 : 1, kMost);
   } else if (choice.values.empty()) {
     if (!is_word(value)) throw InputError("expected a name, as the library takes it");
-  } else if (std::ranges::find(choice.values, value) == choice.values.end()) {
+  } else if (std::ranges::find(choice.values, value) == choice.values.end() || value == kSizes || value == kParts) {
     if (choice.values.back() == kSizes && value.find('=') != std::string::npos) return check_sizes(value);
     if (choice.values.back() == kParts && value.starts_with(kBeforeParts)) return check_parts(value);
     unknown_value(value, choice.values);

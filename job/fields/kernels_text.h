@@ -28,9 +28,8 @@ inline constexpr std::string_view kKernelsHelp =
     "GPUs: vramfit uses one CUDA kernel, without scratch, for work that takes LibTorch's functions several passes: "
     "AdamW with states of few bits or of another dtype, or with stochastic rounding, quantized weights, gated "
     "activations, rotary embeddings and losses (docs/kernels.md). scripts/setup --cuda builds them for \"vramfit "
-    "run\". liger: Liger Kernel under transformers' and TRL's Trainers (use_liger_kernel), with "
-    "the library's parts, or with others on or off (liger:rope=off,rms_norm=on): rope, rms_norm, swiglu, geglu, "
-    "cross_entropy, fused_linear_cross_entropy, as liger_kernel_config names them. "
-    "Default: libtorch";
+    "run\". liger: Liger Kernel under transformers' and TRL's Trainers (use_liger_kernel). liger:rope=off,rms_norm=on "
+    "switches parts off or on: rope, rms_norm, swiglu, geglu, cross_entropy, fused_linear_cross_entropy, as "
+    "liger_kernel_config names them; the others are as Liger has them. Default: libtorch";
 
 }  // namespace vramfit

@@ -45,7 +45,7 @@ class Liger {
  private:
   struct Chunk {
     OutputWeights by;
-    const Tensor &h, &labels;
+    const Tensor& h;
     std::int64_t rows;
     Dtype dtype;  // of products
   };

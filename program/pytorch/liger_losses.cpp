@@ -165,7 +165,7 @@ Tensor Liger::fused_loss(const Tensor& h, const Tensor& labels, const OutputWeig
   {
     const Tensor out = torch_.temporary(is_direct ? checked_mul(most, by.outputs) : 0, dtype, "logits of a chunk");
     for (std::int64_t first = 0; first < tokens; first += most) {
-      const Chunk chunk{by, h, labels, std::min(most, tokens - first), dtype};
+      const Chunk chunk{by, h, std::min(most, tokens - first), dtype};
       const Tensor logits = logits_of(chunk, out);
       run_losses(logits, chunk.rows, by.outputs, {reads(labels), changes(gradients.losses)});
       if (is_recorded) add_to_input(chunk, logits, gradients.of_h, is_direct);

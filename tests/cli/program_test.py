@@ -43,7 +43,7 @@ class Program(unittest.TestCase):
         self.refused(["estimat", MODEL], 2, 'unknown command; did you mean "estimate"?')
         self.refused(["estimate", *TINY, "--seq-lne", "5"], 2, 'unknown flag; did you mean "--seq-len"?')
         self.refused(["estimate", *TINY, "--sharding", "ful-shard"], 2, "--sharding", 'did you mean "full-shard"?')
-        self.refused(["estimate", *TINY, "--optimizer", "muon"], 2, 'unknown value "muon" (known: ')
+        self.refused(["estimate", *TINY, "--optimizer", "momo"], 2, 'unknown value "momo" (known: ')
         self.refused(["estimate", *TINY, "--loss", "full", "--loss=chunked:8"], 2, "--loss: given 2 times (full, chunked:8); give it once")
         for words, said in ((("--bf16", "--fp16"), "--precision: given 2 times (bf16-mixed, fp16-mixed)"), (("--batch-size=4", "--micro-batch", "2"), "--micro-batch: given 2 times (4, 2)")):
             done = program("estimate", MODEL, "--gpus", "1xH100-80GB", *words)

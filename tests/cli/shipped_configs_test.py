@@ -80,7 +80,7 @@ class Shipped(unittest.TestCase):
                     refused += 1
                 else:
                     self.assertEqual([key for key in self.unknown_keys(job) if not name.startswith(MISSPELT.get(key, "-"))], [])
-        self.assertLessEqual(refused, 4)
+        self.assertEqual(refused, 4)
 
     def test_deepspeed_configurations_of_axolotl(self):
         self.import_all((example_configs() / "axolotl-0.19.0" / "deepspeed_configs").glob("*.json"), 8)

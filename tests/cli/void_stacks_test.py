@@ -3,7 +3,7 @@
 import unittest
 
 from options_test import MODEL, job_flags, values_of
-from void_options_test import is_void
+from void_options_test import estimate_of, is_void, program_of
 
 ONE, TWO, FOUR = ((MODEL, "--gpus", f"{cards}xH100-80GB", "--seq-len", "512", "--stack") for cards in (1, 2, 4))
 JOBS = [(*ONE, "transformers", "--method", "qlora"), (*FOUR, "transformers"), (*TWO, "transformers", "--sharding", "no-shard"),
@@ -25,6 +25,19 @@ class Stacks(unittest.TestCase):
                         continue
                     with self.subTest(job=job, flag=flag, value=value):
                         self.assertFalse(is_void(job, flag, value))
+
+    def test_each_part_of_liger_changes_what_a_trainer_does_or_is_refused(self):
+        whole = "fused_linear_cross_entropy=off"  # a reward model works with that alone
+        for stack in ("transformers", "deepspeed", "trl", "trl-dpo", "trl-reward"):
+            job = (*ONE, stack, "--kernels")
+            usual = program_of(*job, f"liger:{whole}")
+            for part in ("rope=off", "rms_norm=off", "swiglu=off", "geglu=off", "cross_entropy=on"):
+                with self.subTest(stack=stack, part=part):
+                    said, refusal = estimate_of(*job, f"liger:{part},{whole}")
+                    if said is None:
+                        self.assertIn(f"--kernels liger:{part.split('=')[0]}", refusal)
+                    else:
+                        self.assertTrue(program_of(*job, f"liger:{part},{whole}") != usual)
 
 
 if __name__ == "__main__":

@@ -206,6 +206,20 @@ TEST_CASE("adapters need a method that has them") {
   CHECK(error_of({{"lora_targets", "all-linear"}}, "1xA100").empty());
 }
 
+TEST_CASE("Liger's loss of logits is refused where it changes nothing") {
+  const auto error = [](const char* modeling, const ModelSpec& spec) {
+    return error_of({{"runtime", "pytorch"},
+                     {"modeling", modeling},
+                     {"kernels", "liger:cross_entropy=on,fused_linear_cross_entropy=off"}},
+                    "1xA100", spec);
+  };
+  ModelSpec mistral = testing::llama_8b();
+  mistral.model_type = "mistral";
+  CHECK(contains(error("transformers", mistral), "leaves a Mistral's loss as it is"));
+  CHECK(contains(error("trl", testing::llama_8b()), "TRL's trainers"));
+  CHECK(error("transformers", testing::llama_8b()).empty());
+}
+
 TEST_CASE("sizes beyond 64 bits are refused, not wrapped") {
   CHECK(
       contains(error_of({{"micro_batch", "268435456"}, {"grad_accum", "268435456"}}, "65536x1024xA100"), "overflows"));

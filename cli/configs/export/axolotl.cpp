@@ -55,6 +55,13 @@ std::string precision_lines(ExportWriter& writer) {
   writer.refuse("precision", "axolotl's keys have only bf16, with or without autocast");
 }
 
+/// loaders/model.py: _configure_embedding_dtypes, which axolotl's import has, too (tools/axolotl_defaults.cpp).
+void mark_ends(ExportWriter& writer) {
+  if (is_sharded(writer) || !writer.is("method", "full") || writer.is("attention", "flash")) return;
+  writer.mark("storage_dtype",
+              "axolotl keeps norms, embeddings and the output layer in fp32 without FSDP or --attention flash");
+}
+
 std::string fsdp_lines(ExportWriter& writer) {
   if (!is_sharded(writer)) {
     if (!writer.is("offload", "none")) writer.mark("offload", "nothing is offloaded without FSDP");
@@ -104,21 +111,23 @@ std::string kernel_lines(const ExportWriter& writer) {
   if (job.kernels == KernelSource::libtorch) return "";
   if (job.kernels != KernelSource::liger) writer.refuse("kernels", "there is no such choice");
   const LigerParts& parts = job.liger;
-  if (parts.swiglu.value_or(true) != parts.geglu.value_or(true)) {
+  if (parts.swiglu && parts.geglu && *parts.swiglu != *parts.geglu) {
     writer.refuse("kernels", "axolotl has one key for swiglu and geglu");
   }
+  const bool is_gated = parts.swiglu.value_or(parts.geglu.value_or(true));  // a model has one of both
   const bool is_granite = writer.plan().spec.model_type == "granite";
   return fmt::format(
       "plugins:\n  - axolotl.integrations.liger.LigerPlugin\nliger_rope: {}\nliger_rms_norm: {}\n"
       "liger_glu_activation: {}\nliger_cross_entropy: {}\nliger_fused_linear_cross_entropy: {}\n",
-      parts.rope.value_or(true), parts.rms_norm.value_or(true), parts.swiglu.value_or(true),
-      parts.cross_entropy.value_or(is_granite), parts.fused_linear_cross_entropy.value_or(!is_granite));
+      parts.rope.value_or(true), parts.rms_norm.value_or(true), is_gated, parts.cross_entropy.value_or(is_granite),
+      parts.fused_linear_cross_entropy.value_or(!is_granite));
 }
 
 void write(ExportWriter& writer) {
   if (writer.is("allocator", "native")) {
     writer.mark("allocator", "axolotl sets expandable_segments:True itself, unless PYTORCH_ALLOC_CONF is set");
   }
+  mark_ends(writer);
   std::string text = fmt::format("base_model: {}\n", yaml_text(writer.model()));
   text += precision_lines(writer) + adapter_lines(writer);
   text += fmt::format("sequence_len: {}\nmicro_batch_size: {}\n", writer.value("seq_len"), writer.value("micro_batch"));

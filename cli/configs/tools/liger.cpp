@@ -92,6 +92,9 @@ void finish_axolotls_liger(Draft& draft) {
 
 void finish_liger(Draft& draft) {
   if (!draft.is(fact::kLiger, "on")) return;
+  if (draft.is(liger_fact("cross_entropy"), "on") && draft.is(liger_fact("fused_linear_cross_entropy"), "on")) {
+    return draft.not_modelled("Liger's cross_entropy and fused_linear_cross_entropy are both on, which Liger refuses");
+  }
   std::string text = "liger";
   for (const LigerPart& part : liger_parts()) {
     const auto value = draft.get(liger_fact(part.name));

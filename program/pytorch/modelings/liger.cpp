@@ -70,7 +70,8 @@ LigerKernels liger_kernels(const Job& job, const LlamaGraph& llama) {
 }
 
 void require_no_liger(const Job& job) {
-  if (job.kernels == KernelSource::liger) refuse_model(job, "a model that Liger has no kernels for (--kernels liger)");
+  if (job.kernels != KernelSource::liger) return;
+  refuse_model(job, "a model that Liger has no kernels for (leave --kernels liger out, which changes nothing there)");
 }
 
 }  // namespace vramfit::eager

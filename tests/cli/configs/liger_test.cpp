@@ -25,7 +25,7 @@ using testing::value_of;
 const std::string kTrainer = "output_dir: out\nbf16: true\ngradient_checkpointing: true\n";
 const std::string kSft = "model_name_or_path: org/model\ndataset_name: d\noutput_dir: o\n";
 const std::string kFactory = "model_name_or_path: org/model\nstage: sft\ncutoff_len: 512\nfinetuning_type: full\n";
-const std::string kAxolotl = "base_model: org/model\nmicro_batch_size: 1\n";
+const std::string kAxolotl = "base_model: org/model\nmicro_batch_size: 1\nflash_attention: true\n";
 const std::string kPlugin = "plugins:\n  - axolotl.integrations.liger.LigerPlugin\n";
 
 std::string kernels_of(const std::string& text) {
@@ -66,6 +66,10 @@ TEST_CASE("axolotl's plugin has the parts that are switched on, and no others") 
   const ImportedJob other =
       imported("a.yaml", kAxolotl + kPlugin + "  - axolotl.integrations.spectrum.SpectrumPlugin\n");
   CHECK(says(other.unmodelled, "plugins", "a plugin"));
+  const ImportedJob both =
+      imported("a.yaml", kAxolotl + kPlugin + "liger_cross_entropy: true\nliger_fused_linear_cross_entropy: true\n");
+  CHECK(says(both.unmodelled, "", "both on"));
+  CHECK(value_of(both, "kernels").empty());
   const ImportedJob scaled = imported("a.yaml", kAxolotl + kPlugin + "liger_use_token_scaling: true\n");
   CHECK(says(scaled.unmodelled, "liger_use_token_scaling", "Liger"));
 }
@@ -79,7 +83,7 @@ TEST_CASE("a plan with Liger is written so that it is read as the same") {
       "liger:rope=on,rms_norm=on,swiglu=on,geglu=on,cross_entropy=off,fused_linear_cross_entropy=on";
   for (const auto& [stack, tool] : std::vector<std::pair<std::string, std::string>>{
            {"trl", "trl"}, {"deepspeed", "deepspeed"}, {"transformers", "axolotl"}}) {
-    for (const std::string kernels : {"liger", "liger:rope=off"}) {
+    for (const std::string kernels : {"liger", "liger:rope=off", "liger:swiglu=off"}) {
       CAPTURE(stack);
       Job job = on_stack(unresolved_job(), defaults_of(stack_named(stack), plan.cluster));
       job_field_named("kernels").set(job, kernels);
@@ -90,7 +94,11 @@ TEST_CASE("a plan with Liger is written so that it is read as the same") {
       for (const ExportedFile& file : export_plan(plan, export_tool_named(tool)).files) {
         files.push_back(place.write(file.name, file.text));
       }
-      const std::string of_axolotl = kernels == "liger" ? all : "liger:rope=off" + all.substr(all.find(','));
+      std::string of_axolotl = all;
+      if (kernels == "liger:rope=off") of_axolotl = "liger:rope=off" + all.substr(all.find(','));
+      if (kernels == "liger:swiglu=off") {
+        of_axolotl = "liger:rope=on,rms_norm=on,swiglu=off,geglu=off" + all.substr(all.find(",cross"));
+      }
       CHECK(value_of(import_configs(files), "kernels") == (tool == "axolotl" ? of_axolotl : kernels));
     }
   }

@@ -1,6 +1,7 @@
 // What configurations say of DDP and of checkpoints, which tools have different defaults for, is what a plan says.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,6 +44,25 @@ TEST_CASE("what DDP is told of unused parameters is read as what it was, from to
       CHECK(testing::value_of(read, "find_unused_parameters") == (std::string(finds) == "off" ? "off" : ""));
       CHECK(testing::value_of(read, "reentrant_checkpoints") == "on");
     }
+  }
+}
+
+TEST_CASE("what axolotl keeps in fp32 is marked, unless its flash attention has everything in one dtype") {
+  PlanFile plan;
+  plan.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
+  plan.cluster = parse_cluster("1xH100-80GB");
+  for (const std::string attention : {"auto", "flash"}) {
+    Job job = on_stack(unresolved_job(), defaults_of(stack_named("transformers"), plan.cluster));
+    job_field_named("storage_dtype").set(job, "bf16");
+    job_field_named("state_dtype").set(job, "bf16");
+    job_field_named("attention").set(job, attention);
+    std::vector<std::string> notes;
+    plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+    const Export exported = export_plan(plan, export_tool_named("axolotl"));
+    const bool is_marked = std::ranges::any_of(exported.marks, [](const std::string& mark) {
+      return mark.starts_with("--storage-dtype bf16: axolotl keeps norms, embeddings");
+    });
+    CHECK(is_marked == (attention == "auto"));
   }
 }
 
