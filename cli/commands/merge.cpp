@@ -1,5 +1,3 @@
-#include <memory>
-
 #include <filesystem>
 #include <memory>
 #include <string>

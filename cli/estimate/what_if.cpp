@@ -96,7 +96,13 @@ WhatIf what_if(JobQuestion question, const std::string& change, const ModelSpec&
     if (is_engine_instead) {
       Instead instead = instead_on(question.job, *asked.stack, before, asked.cluster);
       asked.choice = std::move(instead.choice);
-      flags = flags.replace(flags.find(kEngine), kEngine.size(), instead.flags) + instead.without;
+      const std::size_t typed = flags.find(kEngine);
+      if (typed == std::string::npos) {  // by its runtime and modeling
+        flags += " " + instead.flags;
+      } else {
+        flags.replace(typed, kEngine.size(), instead.flags);
+      }
+      flags += instead.without;
     }
     WhatIf made{.change = flags, .estimate = estimate_of(question, asked, spec, false)};
     require_same_task(before, made.estimate);

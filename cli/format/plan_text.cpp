@@ -132,9 +132,9 @@ std::string flags_of(const PlanRequest& request, const Job& job) {
   return printable(whole_job_flags(job, request.cluster), 4000) + run_effect_flags({.clip = request.clip});
 }
 
-/// "The smallest: --runtime vramfit ...", as it would be run.
+/// "The closest: --runtime vramfit ...", as it would be run.
 std::string closest_line(const PlanRequest& request, const Plan& plan) {
-  return plan.closest ? fmt::format("The smallest: {}\n", flags_of(request, plan.closest->job)) : "";
+  return plan.closest ? fmt::format("The closest: {}\n", flags_of(request, plan.closest->job)) : "";
 }
 
 }  // namespace

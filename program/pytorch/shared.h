@@ -25,10 +25,9 @@ class Shared {
     return *this;
   }
   Shared& operator=(Shared&& other) noexcept {
-    if (this != &other) {
-      reset();
-      counted_ = std::exchange(other.counted_, nullptr);
-    }
+    Counted* const counted = std::exchange(other.counted_, nullptr);  // first: `other` may be part of what ends here
+    reset();
+    counted_ = counted;
     return *this;
   }
   ~Shared() { reset(); }

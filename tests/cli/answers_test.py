@@ -77,6 +77,14 @@ class OtherStack(unittest.TestCase):
         self.assertEqual(changed["total_bytes"], there["ranks"][there["worst"]]["total_bytes"])
 
 
+class EngineByRuntime(unittest.TestCase):
+    def test_a_question_about_the_engine_by_its_runtime_is_answered(self):
+        typed = (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "64", "--runtime", "pytorch", "--modeling", "transformers")
+        done = program("estimate", *typed, "--what-if", "runtime=vramfit modeling=vramfit")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--runtime vramfit --modeling vramfit --stack vramfit", done.stdout)
+
+
 class PlanAsJob(unittest.TestCase):
     def setUp(self):
         self.plan = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "plan.json")
@@ -92,6 +100,8 @@ class PlanAsJob(unittest.TestCase):
             self.assertEqual(there.returncode, 0, there.stderr)
             self.assertIn("is for 2xRTX4090; its --mesh and --global-batch are left out on 4xRTX4090", there.stderr)
             self.assertIn("/gpt2, 124.4 M parameters", there.stdout)
+            alone = program("estimate", "--job", self.plan, "--gpus", "1xRTX4090")
+            self.assertEqual(alone.returncode, 0, alone.stdout + alone.stderr)  # FSDP2 has nothing to shard there
             other = program("estimate", MODEL, "--job", self.plan)
             self.assertNotIn("/gpt2, 124.4 M parameters", other.stdout)
 
@@ -101,8 +111,21 @@ class PlanAsJob(unittest.TestCase):
             file.write(program("estimate", *typed, "--json").stdout)
         self.assertEqual(program("estimate", "--job", self.plan).stdout.splitlines()[0], program("estimate", *typed).stdout.splitlines()[0])
         with open(self.plan, "w", encoding="utf-8") as file:
+            file.write('{"schema": "vramfit/plan@2"}')
+        self.assertIn("is not known to this version", program("estimate", "gpt2", "--job", self.plan).stderr)
+        with open(self.plan, "w", encoding="utf-8") as file:
             file.write('{"schema": "vramfit/calibration@1"}')
         self.assertIn('"vramfit/calibration@1" is no job; give a job\'s file, a plan, a run or an estimate', program("estimate", "gpt2", "--job", self.plan).stderr)
+
+
+    def test_its_host_memory_is_that_of_its_cluster(self):
+        typed = (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "64", "--stack", "vramfit", "--offload", "optimizer", "--host-memory", "1MiB")
+        first = program("estimate", *typed, "--json")
+        self.assertTrue(json.loads(first.stdout)["why"].startswith("host memory"), first.stdout)
+        with open(self.plan, "w", encoding="utf-8") as file:
+            file.write(first.stdout)
+        again = program("estimate", MODEL, "--job", self.plan)
+        self.assertEqual(again.stdout.splitlines()[0], program("estimate", *typed).stdout.splitlines()[0], again.stderr)
 
 
 class Messages(unittest.TestCase):

@@ -114,7 +114,7 @@ class Hints(unittest.TestCase):
 
     def test_the_smallest_need_is_of_the_allocator_with_fewest_fragments(self):
         for job in (("qwen3-4b", "--gpus", "1xRTX4090", "--stack", "transformers"), ("llama-3.1-8b", "--gpus", "4xRTX4090", "--stack", "deepspeed")):
-            smallest = re.search(r"\nThe smallest: (.*)", plan(*job).stdout)[1]
+            smallest = re.search(r"\nThe closest: (.*)", plan(*job).stdout)[1]
             self.assertIn("--allocator expandable", smallest)
 
     def test_the_smallest_need_is_not_above_its_neighbours(self):
@@ -160,7 +160,7 @@ class Hints(unittest.TestCase):
 
     def test_lines_are_short_and_figures_have_their_origin(self):
         done = plan("llama-3.1-8b", "--gpus", "4xRTX4090", "--tokens", "1B")
-        lines = [line for line in done.stdout.splitlines() if not line.startswith(("The smallest: ", "Not considered: "))]
+        lines = [line for line in done.stdout.splitlines() if not line.startswith(("The closest: ", "Not considered: "))]
         self.assertLessEqual(max(map(len, lines)), LONGEST_LINE, lines)
         for words in (r"What would fit +GiB +tokens/s  \(predicted\)", r"Hours are of 1 B tokens at the predicted speed \(figures of the GPU: \d+ \w+, ", r"Money is [\d.]+ per GPU and hour: \w"):
             self.assertRegex(done.stdout, words)

@@ -119,7 +119,7 @@ TEST_CASE("random jobs allocate what they would if each micro-batch were walked 
       }
       REQUIRE(whole);
       const std::size_t fewer = folded->main.instructions.size(), all = whole->main.instructions.size();
-      CHECK((job->job.accumulation == 2 ? fewer <= all : fewer < all));
+      CHECK((job->job.accumulation < 4 ? fewer <= all : fewer < all));  // ZeRO-3 folds none of three
       CHECK((events_of(*folded, 3) == events_of(*whole, 3)));
       CHECK(host_bytes(*folded) == host_bytes(*whole));
       ++compared;

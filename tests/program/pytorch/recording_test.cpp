@@ -84,6 +84,18 @@ TEST_CASE("what is shared ends with its last share") {
   CHECK(alive == 0);
 }
 
+struct Link {
+  Shared<Link> next;
+};
+
+TEST_CASE("a share that is part of what ends by its assignment is still there") {
+  auto first = Shared<Link>::make(Link{.next = Shared<Link>::make(Link{.next = nullptr})});
+  const Link* const second = first->next.get();
+  first = std::move(first->next);
+  CHECK(first.get() == second);
+  CHECK(first->next == nullptr);
+}
+
 /// What a ledger has of an event, as numbers.
 std::vector<std::array<std::int64_t, 5>> numbers_of(const Ledger& ledger) {
   std::vector<std::array<std::int64_t, 5>> numbers;
