@@ -66,7 +66,7 @@ class Wishes(unittest.TestCase):
                 for word in words:
                     self.assertIn(word, done.stdout if code == NO_PLAN else done.stderr)
                 lines = (done.stdout.split("\n\n")[0] if code == NO_PLAN else done.stderr).strip().splitlines()
-                self.assertEqual([line.split(": ")[0] for line in lines[1:]], ["The smallest"] if code == NO_PLAN else [])
+                self.assertEqual([line.split(": ")[0] for line in lines[1:]], ["The closest"] if code == NO_PLAN else [])
 
     def test_a_job_that_contradicts_itself_is_a_usage_error_of_other_commands(self):
         for command in ("estimate", "run"):
