@@ -125,9 +125,10 @@ class Trainer {
     return true;
   }
 
-  /// Those of later steps are that of the first.
+  /// Those of later steps are that of the first, unless weights stay gathered between micro-batches, which are other
+  /// buffers in each step.
   void middle(const Section& section) {
-    if (does_again(section, Section::Kind::middle)) {
+    if (!wrapper_->settles_in_second() && does_again(section, Section::Kind::middle)) {
       loop_->pass_over();
     } else {
       walk(section, {.is_first = false, .is_last = false});

@@ -17,6 +17,7 @@
 #include "program/not_modelled.h"
 #include "program/pytorch/whole_walks.h"
 #include "program/readers/bytes.h"
+#include "program/readers/check.h"
 #include "program/readers/host_bytes.h"
 #include "program/stages/adapters.h"
 #include "tests/support/models.h"
@@ -120,6 +121,7 @@ TEST_CASE("random jobs allocate what they would if each micro-batch were walked 
       REQUIRE(whole);
       const std::size_t fewer = folded->main.instructions.size(), all = whole->main.instructions.size();
       CHECK((job->job.accumulation < 4 ? fewer <= all : fewer < all));  // ZeRO-3 folds none of three
+      CHECK(program::fault_of(*folded).value_or("") == "");
       CHECK((events_of(*folded, 3) == events_of(*whole, 3)));
       CHECK(host_bytes(*folded) == host_bytes(*whole));
       ++compared;
