@@ -100,8 +100,6 @@ class PlanAsJob(unittest.TestCase):
             self.assertEqual(there.returncode, 0, there.stderr)
             self.assertIn("is for 2xRTX4090; its --mesh and --global-batch are left out on 4xRTX4090", there.stderr)
             self.assertIn("/gpt2, 124.4 M parameters", there.stdout)
-            alone = program("estimate", "--job", self.plan, "--gpus", "1xRTX4090")
-            self.assertEqual(alone.returncode, 0, alone.stdout + alone.stderr)  # FSDP2 has nothing to shard there
             other = program("estimate", MODEL, "--job", self.plan)
             self.assertNotIn("/gpt2, 124.4 M parameters", other.stdout)
 
