@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "base/mix_bits.h"
+#include "base/numbers/mix_bits.h"
 
 namespace vramfit {
 

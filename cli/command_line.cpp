@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/files/result_file.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/flag_synonyms.h"
 #include "cli/flags/help.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/files/file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -13,8 +13,8 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/suggest.h"
-#include "base/system_reason.h"
+#include "base/text/suggest.h"
+#include "base/text/system_reason.h"
 #include "cli/launch/environment.h"
 
 namespace vramfit {

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "base/conflict.h"
-#include "base/digits_apart.h"
 #include "base/error.h"
 #include "base/process/in_parallel.h"
+#include "base/text/digits_apart.h"
 #include "estimator/allocator/ledger_player.h"
 #include "estimator/bound/margins.h"
 #include "estimator/changes/suggestions.h"

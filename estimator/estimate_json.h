@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "estimator/estimate.h"
 
 namespace vramfit {

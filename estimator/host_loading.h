@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
 #include "model_specs/spec.h"

@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "base/digits_apart.h"
+#include "base/text/digits_apart.h"
 #include "estimator/host_loading.h"
 #include "program/make_program.h"
 #include "program/readers/host_bytes.h"

@@ -4,8 +4,8 @@
 #include <array>
 
 #include "base/error.h"
-#include "base/suggest.h"
-#include "base/units.h"
+#include "base/text/suggest.h"
+#include "base/text/units.h"
 #include "job/fields/trained_dtype.h"
 
 namespace vramfit {

@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-#include "base/characters.h"
 #include "base/error.h"
+#include "base/text/characters.h"
 #include "model_specs/families/families.h"
 #include "model_specs/parameters.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "model_specs/spec.h"
 
 namespace vramfit {

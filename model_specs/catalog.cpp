@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "base/json_value.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/text/suggest.h"
 #include "model_specs/catalog_data.h"
 #include "model_specs/config.h"
 

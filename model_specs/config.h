@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json_value.h"
+#include "base/json/json_value.h"
 #include "model_specs/spec.h"
 
 namespace vramfit {

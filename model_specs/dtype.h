@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "model_specs/config.h"
 #include "model_specs/hub/cache.h"
 #include "model_specs/hub/client.h"

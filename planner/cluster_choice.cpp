@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "base/characters.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/characters.h"
+#include "base/text/suggest.h"
 #include "job/cluster/cluster_text.h"
 #include "job/cluster/host_memory.h"
 #include "job/fields/field_text.h"

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "model_specs/dtype.h"
 #include "program/ledger/ledger.h"
 #include "program/work.h"

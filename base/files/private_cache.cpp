@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/suggest.h"
-#include "base/system_reason.h"
+#include "base/text/suggest.h"
+#include "base/text/system_reason.h"
 
 namespace vramfit {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/executor_program.h"
 #include "cli/files.h"

@@ -6,7 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"

@@ -11,8 +11,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/suggest.h"
-#include "base/units.h"
+#include "base/text/suggest.h"
+#include "base/text/units.h"
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/executor_program.h"

@@ -12,7 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"
 #include "cli/estimate/asked.h"

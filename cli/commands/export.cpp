@@ -9,8 +9,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/shell_quoted.h"
-#include "base/suggest.h"
+#include "base/text/shell_quoted.h"
+#include "base/text/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/export/export.h"
 #include "cli/files.h"

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/fake_weights/checkpoint.h"
 #include "cli/flags/help.h"

@@ -6,8 +6,8 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"
 #include "job/cluster/card_names.h"

@@ -9,7 +9,7 @@
 #include "base/conflict.h"
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"
 #include "cli/estimate/asked.h"

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/command_line.h"
 #include "cli/commands/commands.h"
 #include "cli/files.h"

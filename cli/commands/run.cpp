@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/commands/commands.h"
 #include "cli/configs/job_configs.h"
 #include "cli/executor_program.h"

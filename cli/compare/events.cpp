@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "estimator/rank_estimate.h"
 #include "program/ledger/event_lines.h"

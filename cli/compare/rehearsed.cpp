@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/json_value.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/text/suggest.h"
 #include "cli/compare/compare.h"
 #include "job/fields/job_json.h"
 

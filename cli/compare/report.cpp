@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "cli/compare/compare.h"
 #include "estimator/estimate_json.h"
 #include "program/files/rank_json.h"

@@ -7,7 +7,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/configs/tools/liger.h"
 #include "job/fields/zero_text.h"
 #include "job/stacks/stacks.h"

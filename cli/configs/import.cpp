@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/shell_quoted.h"
-#include "base/suggest.h"
+#include "base/text/shell_quoted.h"
+#include "base/text/suggest.h"
 #include "cli/configs/launch_line.h"
 #include "cli/configs/launch_prefix.h"
 #include "cli/configs/syntax/json.h"

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/configs/import.h"
 #include "cli/configs/result_jobs.h"
 #include "cli/flags/imported_choices.h"

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/configs/launch_prefix.h"
 #include "cli/configs/tools/launchers.h"
 

@@ -10,10 +10,10 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/json_value.h"
+#include "base/json/json_value.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
-#include "base/units.h"
+#include "base/text/suggest.h"
+#include "base/text/units.h"
 #include "cli/files.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"

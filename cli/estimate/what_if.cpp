@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/estimate/instead.h"
 #include "cli/flags/flag_synonyms.h"
 #include "cli/format/estimate_text.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "cli/explain/memory_message.h"
 #include "cli/explain/snapshot_facts.h"
 

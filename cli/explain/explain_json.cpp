@@ -1,5 +1,5 @@
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "cli/explain/explanation.h"
 #include "estimator/estimate_json.h"
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/explain/explanation.h"
 #include "cli/format/estimate_text.h"
 #include "cli/format/wrap.h"

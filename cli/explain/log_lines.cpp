@@ -5,8 +5,8 @@
 #include <charconv>
 #include <vector>
 
-#include "base/characters.h"
 #include "base/files/file.h"
+#include "base/text/characters.h"
 
 namespace vramfit {
 namespace {

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cmath>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 namespace {

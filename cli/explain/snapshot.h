@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "base/pickle_reader.h"
-#include "base/units.h"
+#include "base/pickle/pickle_reader.h"
+#include "base/text/units.h"
 #include "cli/explain/code_site.h"
 
 namespace vramfit {
@@ -66,8 +66,8 @@ struct Snapshot {
 /// Whether the file begins as a pickle does. Throws InputError if it can't be read.
 bool is_pickle(const std::string& path);
 
-/// Reads a snapshot of at most 1 GiB; nothing is unpickled (base/pickle_reader.h). Throws InputError that says where
-/// (segments[3].blocks[0].size) something else was expected.
+/// Reads a snapshot of at most 1 GiB; nothing is unpickled (base/pickle/pickle_reader.h). Throws InputError that says
+/// where (segments[3].blocks[0].size) something else was expected.
 Snapshot read_snapshot(const std::string& path);
 
 }  // namespace vramfit

@@ -13,9 +13,9 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/json_writer.h"
-#include "base/suggest.h"
-#include "base/system_reason.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
+#include "base/text/system_reason.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/parameters.h"
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "model_specs/dtype.h"
 #include "model_specs/spec.h"
 

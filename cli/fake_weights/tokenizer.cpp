@@ -1,8 +1,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "cli/fake_weights/checkpoint.h"
 
 namespace vramfit {

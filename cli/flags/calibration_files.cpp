@@ -6,9 +6,9 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/json_value.h"
-#include "base/median.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/numbers/median.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "cli/flags/help.h"
 #include "cli/flags/model.h"

@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "job/fields/job_field_words.h"
 #include "job/sharding/fsdp_strategies.h"
 

@@ -8,7 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/command_line.h"
 #include "cli/format/terminal.h"
 #include "cli/format/wrap.h"

@@ -11,7 +11,7 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "cli/flags/help.h"
 #include "cli/flags/imported_choices.h"

@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
-#include "base/digits_apart.h"
-#include "base/suggest.h"
+#include "base/text/digits_apart.h"
+#include "base/text/suggest.h"
 #include "cli/format/plan_text.h"
 #include "job/fields/whole_job_flags.h"
 #include "planner/cost/training_cost.h"

@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "base/digits_apart.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/digits_apart.h"
+#include "base/text/suggest.h"
 #include "estimator/run_effect_text.h"
 #include "job/fields/whole_job_flags.h"
 #include "job/run/rehearsal_command.h"

@@ -4,8 +4,8 @@
 
 #include <fmt/format.h>
 
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"

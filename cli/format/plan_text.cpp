@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/format/estimate_text.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/run_effect_text.h"

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "cli/format/estimate_text.h"
 #include "cli/format/wrap.h"
 #include "estimator/estimate_json.h"

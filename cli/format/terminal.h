@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

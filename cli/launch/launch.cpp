@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/process/signal_name.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/launch/rank_process.h"
 #include "cli/launch/shown_lines.h"
 #include "cli/launch/signal_descriptor.h"

@@ -8,7 +8,7 @@
 #include <cerrno>
 
 #include "base/error.h"
-#include "base/system_reason.h"
+#include "base/text/system_reason.h"
 
 namespace vramfit {
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/shell_quoted.h"
+#include "base/text/shell_quoted.h"
 
 namespace vramfit {
 

@@ -13,7 +13,7 @@
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/system_reason.h"
+#include "base/text/system_reason.h"
 #include "cli/launch/environment.h"
 
 namespace vramfit {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

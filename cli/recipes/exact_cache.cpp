@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 #include "base/files/private_cache.h"
-#include "base/json_value.h"
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "cli/command_line.h"
 #include "cli/files.h"
 #include "cli/launch/environment.h"

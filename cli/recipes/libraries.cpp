@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/shell_quoted.h"
-#include "base/suggest.h"
+#include "base/text/shell_quoted.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "cli/launch/signal_descriptor.h"
 #include "cli/private_folder.h"

@@ -9,8 +9,8 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/mix_bits.h"
-#include "base/suggest.h"
+#include "base/numbers/mix_bits.h"
+#include "base/text/suggest.h"
 #include "cli/fake_weights/checkpoint.h"
 #include "cli/flags/help.h"
 #include "cli/flags/model.h"

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/shell_quoted.h"
-#include "base/suggest.h"
+#include "base/text/shell_quoted.h"
+#include "base/text/suggest.h"
 #include "job/fields/job_fields.h"
 #include "job/stacks/stacks.h"
 

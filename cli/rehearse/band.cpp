@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "cli/rehearse/assumptions.h"
 #include "cli/rehearse/trial_report.h"
 

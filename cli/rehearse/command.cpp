@@ -14,8 +14,8 @@
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
-#include "base/system_reason.h"
+#include "base/text/suggest.h"
+#include "base/text/system_reason.h"
 #include "cli/rehearse/control_group.h"
 #include "cli/rehearse/host_use.h"
 #include "cli/rehearse/process_tree.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "cli/launch/environment.h"
 #include "cli/launch/signal_descriptor.h"
 #include "cli/rehearse/process_tree.h"

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/process/process_record.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 
 namespace vramfit {

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "cli/rehearse/process_tree.h"
 
 namespace vramfit {

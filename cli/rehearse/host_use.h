@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

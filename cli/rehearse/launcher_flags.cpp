@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/rehearse/launcher_flag_tables.h"
 #include "job/fields/field_text.h"
 

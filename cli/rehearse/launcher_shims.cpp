@@ -19,8 +19,8 @@
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
-#include "base/system_reason.h"
+#include "base/text/suggest.h"
+#include "base/text/system_reason.h"
 #include "cli/launch/environment.h"
 #include "cli/rehearse/batch_script.h"
 #include "cli/rehearse/environment.h"

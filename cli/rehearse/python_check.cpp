@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "cli/rehearse/command.h"
 #include "cli/rehearse/environment.h"

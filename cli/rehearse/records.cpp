@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/json_value.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "cli/rehearse/driver_record.h"
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/process/signal_name.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/rehearse/assumptions.h"
 #include "cli/rehearse/out_of_memory.h"
 

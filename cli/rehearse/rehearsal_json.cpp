@@ -1,4 +1,4 @@
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "cli/rehearse/assumptions.h"
 #include "cli/rehearse/rehearsal.h"
 #include "job/fields/job_json.h"

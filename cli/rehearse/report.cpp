@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/shell_quoted.h"
-#include "base/suggest.h"
+#include "base/text/shell_quoted.h"
+#include "base/text/suggest.h"
 #include "cli/format/terminal.h"
 #include "cli/rehearse/assumptions.h"
 #include "cli/rehearse/rehearsal.h"

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

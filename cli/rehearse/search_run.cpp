@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "cli/private_folder.h"
 #include "cli/rehearse/artifacts.h"

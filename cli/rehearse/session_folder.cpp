@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "job/fields/field_text.h"
 
 namespace vramfit {

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/shell_quoted.h"
-#include "base/suggest.h"
+#include "base/text/shell_quoted.h"
+#include "base/text/suggest.h"
 #include "cli/rehearse/launchers.h"
 #include "job/cluster/context.h"
 #include "job/fields/field_text.h"

@@ -5,11 +5,11 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/json_value.h"
-#include "base/json_writer.h"
-#include "base/mix_bits.h"
-#include "base/most_bytes.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
+#include "base/numbers/mix_bits.h"
+#include "base/numbers/most_bytes.h"
+#include "base/text/suggest.h"
 #include "cli/command_line.h"
 #include "cli/files.h"
 #include "cli/rehearse/launcher_shims.h"

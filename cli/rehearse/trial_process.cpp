@@ -14,9 +14,9 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/json_value.h"
-#include "base/json_writer.h"
-#include "base/most_bytes.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
+#include "base/numbers/most_bytes.h"
 #include "base/process/signal_name.h"
 
 namespace vramfit {

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "base/json_writer.h"
-#include "base/units.h"
+#include "base/json/json_writer.h"
+#include "base/text/units.h"
 #include "cli/rehearse/search.h"
 
 namespace vramfit {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/launch/environment.h"
 #include "cli/rehearse/command.h"
 

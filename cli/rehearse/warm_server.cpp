@@ -18,9 +18,9 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "cli/rehearse/environment.h"
 #include "cli/rehearse/program_file.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/compare/compare.h"
 #include "cli/files.h"
 #include "cli/rehearse/environment.h"

@@ -8,7 +8,7 @@
 #include "base/error.h"
 #include "base/files/result_file.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "cli/private_folder.h"
 #include "job/fields/job_fields.h"

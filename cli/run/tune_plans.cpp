@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/median.h"
+#include "base/numbers/median.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/files.h"
 #include "cli/run/recorded_run.h"
 #include "estimator/time/calibration.h"

@@ -6,10 +6,10 @@
 #include <cmath>
 
 #include "base/conflict.h"
-#include "base/digits_apart.h"
 #include "base/error.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/digits_apart.h"
+#include "base/text/suggest.h"
 #include "cli/compare/compare.h"
 #include "cli/executor_program.h"
 #include "cli/files.h"

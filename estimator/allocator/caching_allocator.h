@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "estimator/allocator/driver.h"
 #include "estimator/allocator/free_blocks.h"
 #include "job/allocator/allocator_settings.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/mix_bits.h"
-#include "base/units.h"
+#include "base/numbers/mix_bits.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

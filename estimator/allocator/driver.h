@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "base/address_space.h"
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/mix_bits.h"
+#include "base/numbers/mix_bits.h"
 #include "job/allocator/allocator_settings.h"
 
 namespace vramfit {

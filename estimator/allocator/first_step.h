@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "estimator/allocator/caching_allocator.h"
 #include "program/ledger/ledger.h"
 

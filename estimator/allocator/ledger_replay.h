@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/mix_bits.h"
+#include "base/numbers/mix_bits.h"
 #include "estimator/allocator/caching_allocator.h"
 #include "program/ledger/ledger.h"
 

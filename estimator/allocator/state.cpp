@@ -1,7 +1,7 @@
 // A fingerprint of all that decides what the allocator does next, and what follows from two being equal.
 #include <algorithm>
 
-#include "base/mix_bits.h"
+#include "base/numbers/mix_bits.h"
 #include "estimator/allocator/caching_allocator.h"
 
 namespace vramfit {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "estimator/bound/residuals.h"
 #include "job/cluster/cluster.h"
 #include "job/job.h"

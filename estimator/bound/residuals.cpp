@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include "base/json_value.h"
+#include "base/json/json_value.h"
 #include "estimator/bound/residuals_json.h"
 #include "job/fields/job_field_names.h"
 

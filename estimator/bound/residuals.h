@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "job/job.h"
 
 namespace vramfit {

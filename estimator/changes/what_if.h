@@ -6,7 +6,7 @@
 #include <span>
 #include <string>
 
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "estimator/estimate.h"
 
 namespace vramfit {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "estimator/least/least_memory.h"
 #include "estimator/rank_estimate.h"
 #include "program/lowering/host.h"

@@ -1,7 +1,7 @@
 // Lower bounds of what a job under one of PyTorch's runtimes keeps on the card, from its parameters alone.
 #pragma once
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
 

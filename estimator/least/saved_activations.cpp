@@ -6,7 +6,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/stages/offload.h"
 #include "program/stages/units_layout.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 
 namespace vramfit {
 

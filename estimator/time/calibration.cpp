@@ -7,8 +7,8 @@
 #include <functional>
 #include <span>
 
-#include "base/json_writer.h"
-#include "base/median.h"
+#include "base/json/json_writer.h"
+#include "base/numbers/median.h"
 #include "estimator/time/kernels.h"
 #include "program/pytorch/kernels.h"
 

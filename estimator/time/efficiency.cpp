@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/sourced_figure.h"
+#include "base/numbers/sourced_figure.h"
 #include "estimator/time/efficiency_json.h"
 
 namespace vramfit {

@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "estimator/least/job_keys.h"
 #include "program/stages/offload.h"
 

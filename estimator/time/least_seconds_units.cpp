@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "estimator/least/job_keys.h"
 #include "estimator/time/alike_segments.h"
 #include "estimator/time/certain_gathers.h"

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/median.h"
-#include "base/suggest.h"
+#include "base/numbers/median.h"
+#include "base/text/suggest.h"
 #include "estimator/rank_estimate.h"
 #include "estimator/time/seconds.h"
 #include "program/make_program.h"

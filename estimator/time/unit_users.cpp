@@ -1,6 +1,6 @@
 #include "estimator/time/unit_users.h"
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 
 namespace vramfit {
 

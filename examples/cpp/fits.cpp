@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/units.h"
+#include "base/text/units.h"
 #include "estimator/estimate.h"
 #include "job/cluster/cluster.h"
 #include "job/fields/job_fields.h"

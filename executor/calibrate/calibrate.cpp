@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/calibrate/measured_kernels_torch.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/phantom.h"

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/median.h"
+#include "base/numbers/median.h"
 #include "executor/calibrate/stopwatch_torch.h"
 
 namespace vramfit {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/checkpoint/files.h"
 #include "job/fields/field_text.h"
 

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/suggest.h"
-#include "base/system_reason.h"
+#include "base/text/suggest.h"
+#include "base/text/system_reason.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/open_folder.h"
 

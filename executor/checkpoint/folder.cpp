@@ -12,7 +12,7 @@
 #include <optional>
 #include <system_error>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/checkpoint/manifest.h"
 #include "program/files/checkpoint_steps.h"
 

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/place/own_address.h"
 
 namespace vramfit {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/checkpoint/write_torch.h"
 #include "executor/ops/quantized_torch.h"

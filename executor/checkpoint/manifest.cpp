@@ -6,9 +6,9 @@
 #include <limits>
 #include <span>
 
-#include "base/json_value.h"
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/read_blocks.h"
 #include "job/fields/job_json.h"

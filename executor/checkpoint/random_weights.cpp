@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "executor/checkpoint/normal.h"
 #include "executor/checkpoint/weights.h"
 #include "executor/checkpoint/write_torch.h"

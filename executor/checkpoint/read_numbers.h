@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "base/files/file.h"
-#include "base/stored_numbers.h"
+#include "base/numbers/stored_numbers.h"
 
 namespace at {
 class Tensor;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/checkpoint/folder.h"
 #include "program/files/checkpoint_steps.h"
 

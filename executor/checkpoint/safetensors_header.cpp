@@ -1,8 +1,8 @@
 #include "executor/checkpoint/safetensors_header.h"
 
 #include "base/error.h"
-#include "base/json_writer.h"
-#include "base/units.h"
+#include "base/json/json_writer.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/checkpoint/read_numbers.h"
 #include "executor/checkpoint/tensor_names.h"
 #include "executor/checkpoint/weights.h"

@@ -10,8 +10,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "base/suggest.h"
-#include "base/units.h"
+#include "base/text/suggest.h"
+#include "base/text/units.h"
 #include "executor/checkpoint/read_numbers.h"
 #include "executor/checkpoint/write_torch.h"
 #include "model_specs/hub/safetensors.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/files/file.h"
-#include "base/stored_numbers.h"
+#include "base/numbers/stored_numbers.h"
 #include "executor/checkpoint/manifest.h"
 #include "executor/checkpoint/weights.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <span>
 
-#include "base/stored_numbers.h"
+#include "base/numbers/stored_numbers.h"
 
 namespace at {
 class Tensor;

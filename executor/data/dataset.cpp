@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/data/data.h"
 #include "executor/data/masking.h"
 #include "executor/data/row_order.h"

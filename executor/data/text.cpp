@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/data/token_source.h"
 
 namespace vramfit {

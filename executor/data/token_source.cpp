@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/data/data.h"
 #include "executor/data/npy_header.h"
 

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/meter/cuda_arena.h"
 #include "executor/meter/meter.h"
 #include "executor/meter/registered_memory.h"

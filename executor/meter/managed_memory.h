@@ -2,7 +2,7 @@
 // it.
 #pragma once
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

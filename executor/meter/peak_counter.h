@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

@@ -1,7 +1,7 @@
 // Host memory that the CUDA driver has locked in place, so that a card copies from and to it beside everything else.
 #pragma once
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 
 namespace vramfit {
 

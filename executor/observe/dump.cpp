@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/error.h"
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "executor/meter/meter.h"
 #include "executor/observe/dump_torch.h"
 #include "executor/sharding/load_rows_torch.h"

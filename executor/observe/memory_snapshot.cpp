@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/pickle_writer.h"
+#include "base/pickle/pickle_writer.h"
 
 namespace vramfit {
 

@@ -10,9 +10,9 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "base/process/standard_streams.h"
-#include "base/system_reason.h"
+#include "base/text/system_reason.h"
 
 namespace vramfit {
 

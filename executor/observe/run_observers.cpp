@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "base/files/result_file.h"
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/observe/memory_snapshot.h"
 #include "executor/observe/phase_table.h"

@@ -1,7 +1,7 @@
 #include <array>
 #include <cmath>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "executor/ops/cross_entropy_torch.h"
 
 namespace vramfit::kernels {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/process/standard_streams.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/place/rank_place.h"
 
 namespace vramfit {

@@ -14,7 +14,7 @@
 #include <cstring>
 #include <utility>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 

@@ -6,9 +6,9 @@
 #include <charconv>
 #include <utility>
 
-#include "base/characters.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/characters.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 

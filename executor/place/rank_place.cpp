@@ -10,7 +10,7 @@
 #include <cstdlib>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/place/node_list.h"
 
 namespace vramfit {

@@ -9,7 +9,7 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/checkpoint/crc32c.h"
 #include "executor/checkpoint/final_folders.h"
 #include "executor/checkpoint/folder.h"

@@ -10,8 +10,8 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "base/json_value.h"
-#include "base/json_writer.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
 #include "executor/meter/arena.h"
 #include "executor/meter/cuda_meter.h"
 #include "executor/meter/managed_memory.h"

@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/suggest.h"
-#include "base/system_reason.h"
+#include "base/text/suggest.h"
+#include "base/text/system_reason.h"
 
 namespace vramfit {
 

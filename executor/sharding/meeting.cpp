@@ -19,7 +19,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/place/error_file.h"
 #include "executor/place/first_line.h"
 #include "executor/place/line_socket.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/mix_bits.h"
+#include "base/numbers/mix_bits.h"
 
 namespace vramfit {
 

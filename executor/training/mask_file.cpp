@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "executor/checkpoint/mask_digest.h"
 #include "executor/checkpoint/read_blocks.h"
 #include "executor/checkpoint/tensor_names.h"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <string_view>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "base/sourced_figure.h"
+#include "base/numbers/sourced_figure.h"
 #include "job/cluster/cluster.h"
 #include "job/cluster/context.h"
 #include "job/cluster/gpus_json.h"

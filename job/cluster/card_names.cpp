@@ -11,8 +11,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/characters.h"
-#include "base/suggest.h"
+#include "base/text/characters.h"
+#include "base/text/suggest.h"
 #include "job/cluster/precision_support.h"
 
 namespace vramfit {

@@ -10,10 +10,10 @@
 
 #include <fmt/format.h>
 
-#include "base/characters.h"
 #include "base/conflict.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/characters.h"
+#include "base/text/suggest.h"
 #include "job/cluster/card_names.h"
 #include "job/cluster/host_memory.h"
 

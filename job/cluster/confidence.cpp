@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include "base/characters.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/characters.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 

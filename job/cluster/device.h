@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

@@ -6,7 +6,7 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "job/cluster/cluster.h"
 
 namespace vramfit {

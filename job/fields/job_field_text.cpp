@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/characters.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/characters.h"
+#include "base/text/suggest.h"
 #include "job/allocator/allocator_settings.h"
 #include "job/fields/job_field_names.h"
 #include "job/loss/default_loss.h"

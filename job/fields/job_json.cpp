@@ -8,8 +8,8 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/most_bytes.h"
-#include "base/suggest.h"
+#include "base/numbers/most_bytes.h"
+#include "base/text/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 

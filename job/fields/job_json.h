@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json_value.h"
-#include "base/json_writer.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
 #include "job/cluster/cluster.h"
 #include "job/fields/job_fields.h"
 #include "job/job.h"

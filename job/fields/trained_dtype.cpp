@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_field_names.h"
 #include "job/parameters/quantization.h"

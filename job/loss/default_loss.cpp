@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "job/parameters/glob.h"
 #include "model_specs/dtype.h"
 #include "model_specs/graph.h"

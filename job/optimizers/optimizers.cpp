@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

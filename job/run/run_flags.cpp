@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "job/fields/field_text.h"
 
 namespace vramfit {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

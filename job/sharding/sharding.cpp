@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 

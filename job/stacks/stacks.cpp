@@ -9,7 +9,7 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "job/fields/job_fields.h"
 
 namespace vramfit {

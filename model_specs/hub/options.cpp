@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 namespace {

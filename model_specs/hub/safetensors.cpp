@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "base/json_value.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "base/mix_bits.h"
+#include "base/numbers/mix_bits.h"
 #include "phantom/core/record.h"
 #include "phantom/core/session.h"
 

@@ -1,6 +1,6 @@
 #include "planner/answer/plan_json.h"
 
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "estimator/estimate_json.h"
 #include "job/fields/job_json.h"
 #include "model_specs/parameters.h"

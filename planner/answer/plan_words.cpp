@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "base/digits_apart.h"
-#include "base/shell_quoted.h"
+#include "base/text/digits_apart.h"
+#include "base/text/shell_quoted.h"
 #include "job/fields/job_fields.h"
 
 namespace vramfit {

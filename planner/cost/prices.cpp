@@ -6,8 +6,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/sourced_figure.h"
-#include "base/suggest.h"
+#include "base/numbers/sourced_figure.h"
+#include "base/text/suggest.h"
 #include "job/cluster/card_names.h"
 #include "job/fields/field_text.h"
 #include "planner/cost/prices_json.h"

@@ -1,4 +1,4 @@
-#include "base/units.h"
+#include "base/text/units.h"
 #include "planner/dimensions/dimensions.h"
 #include "program/stages/kept_values.h"
 #include "program/stages/offload.h"

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "job/loss/default_loss.h"
 #include "model_specs/parameters.h"
 #include "program/stages/offload.h"

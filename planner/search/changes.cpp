@@ -14,7 +14,7 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"
 #include "job/parameters/quantization.h"

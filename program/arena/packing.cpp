@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/arena/placer.h"
 
 namespace vramfit::arena {

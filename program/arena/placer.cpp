@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 
 namespace vramfit::arena {
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/readers/expand.h"
 
 namespace vramfit::arena {

@@ -4,8 +4,8 @@
 #include <limits>
 #include <utility>
 
-#include "base/json_value.h"
-#include "base/json_writer.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
 #include "model_specs/dtype.h"
 
 namespace vramfit {

@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/json_value.h"
-#include "base/json_writer.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
+#include "base/text/suggest.h"
 #include "job/fields/job_field_text.h"
 #include "program/stages/adapters.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "job/fields/job_fields.h"
 #include "program/stages/adapters.h"
 

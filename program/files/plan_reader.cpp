@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/json_value.h"
-#include "base/most_bytes.h"
+#include "base/json/json_value.h"
+#include "base/numbers/most_bytes.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
 #include "model_specs/config.h"

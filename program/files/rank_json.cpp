@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/most_bytes.h"
-#include "base/suggest.h"
+#include "base/numbers/most_bytes.h"
+#include "base/text/suggest.h"
 #include "job/sharding/mesh.h"
 
 namespace vramfit {

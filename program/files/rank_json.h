@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "base/json_value.h"
-#include "base/json_writer.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
 #include "program/files/rank_memory.h"
 
 namespace vramfit {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "job/job.h"
 #include "program/ledger/ledger.h"
 

@@ -1,7 +1,7 @@
 #include <limits>
 
-#include "base/json_value.h"
-#include "base/json_writer.h"
+#include "base/json/json_value.h"
+#include "base/json/json_writer.h"
 #include "job/fields/job_json.h"
 #include "program/files/rank_json.h"
 #include "program/files/run_record.h"

@@ -6,9 +6,9 @@
 #include <unordered_map>
 
 #include "base/error.h"
-#include "base/json_value.h"
-#include "base/most_bytes.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/numbers/most_bytes.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/ops/op_row.h"
 
 namespace vramfit::program {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/lowering/block.h"
 
 namespace vramfit::program {

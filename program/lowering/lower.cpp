@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "job/allocator/allocator_settings.h"
 #include "program/lowering/activations.h"
 #include "program/lowering/beginning.h"

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/optimizers/optimizers.h"
 #include "program/stages/adapters.h"
 #include "program/stages/trainable.h"

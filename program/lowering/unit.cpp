@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/lowering/host.h"
 #include "program/stages/quantized_parts.h"
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/lowering/host.h"
 #include "program/lowering/unit.h"
 

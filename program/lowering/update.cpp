@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/lowering/host.h"
 #include "program/optimizers/optimizers.h"
 #include "program/stages/gradient_mask.h"

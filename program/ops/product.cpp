@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

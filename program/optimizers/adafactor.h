@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit::adafactor {
 

@@ -7,7 +7,7 @@
 #include <array>
 #include <cstdint>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "program/optimizers/optimizers.h"
 
 namespace vramfit {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <string>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "program/pytorch/optimizers.h"
 
 namespace vramfit::eager {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/stages/offload.h"
 
 namespace vramfit::eager {

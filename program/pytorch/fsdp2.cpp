@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/pytorch/kernels.h"
 #include "program/pytorch/nf4.h"
 #include "program/stages/offload.h"

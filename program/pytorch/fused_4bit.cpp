@@ -1,6 +1,6 @@
 #include "program/pytorch/fused_4bit.h"
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit::eager {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "program/readers/host_bytes.h"
 
 namespace vramfit::eager {

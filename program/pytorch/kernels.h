@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "job/cluster/device.h"
 
 namespace vramfit::eager {

@@ -1,8 +1,8 @@
 // What PEFT computes for DoRA beside its adapters (tuners/lora/dora.py: DoraLinearLayer).
 #include <utility>
 
-#include "base/index.h"
-#include "base/units.h"
+#include "base/numbers/index.h"
+#include "base/text/units.h"
 #include "program/pytorch/torch.h"
 
 namespace vramfit::eager {

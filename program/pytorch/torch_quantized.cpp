@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/units.h"
+#include "base/text/units.h"
 #include "program/pytorch/fused_4bit.h"
 #include "program/pytorch/torch.h"
 

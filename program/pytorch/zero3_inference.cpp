@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "job/stacks/zero3_auto.h"
 #include "program/pytorch/zero3.h"
 #include "program/stages/offload.h"

@@ -1,6 +1,6 @@
 #include "program/readers/bytes.h"
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/readers/expand.h"
 
 namespace vramfit {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/readers/collective_sizes.h"
 #include "program/readers/contents.h"
 #include "program/readers/expand.h"

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/mix_bits.h"
+#include "base/numbers/mix_bits.h"
 #include "job/fields/job_json.h"
 #include "program/readers/expand.h"
 

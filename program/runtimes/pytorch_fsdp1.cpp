@@ -14,7 +14,7 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "job/fields/job_fields.h"
 #include "job/sharding/sharding.h"
 #include "program/not_modelled.h"

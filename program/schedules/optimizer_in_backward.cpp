@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/schedules/schedule.h"
 #include "program/stages/optimizer_in_backward.h"
 

@@ -10,8 +10,8 @@
 #include <fmt/ranges.h>
 
 #include "base/error.h"
-#include "base/index.h"
-#include "base/suggest.h"
+#include "base/numbers/index.h"
+#include "base/text/suggest.h"
 #include "job/loss/loss_options.h"
 #include "job/parameters/glob.h"
 #include "program/stages/kept_values.h"

@@ -16,7 +16,7 @@
 #include <fmt/ranges.h>
 
 #include "base/conflict.h"
-#include "base/index.h"
+#include "base/numbers/index.h"
 
 namespace vramfit {
 

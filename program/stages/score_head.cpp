@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/stages/adapters.h"
 
 namespace vramfit {

@@ -4,7 +4,7 @@
 #include <climits>
 #include <stdexcept>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "program/ops/op_row.h"
 #include "program/stages/trainable.h"
 

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
-#include "base/characters.h"
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/characters.h"
+#include "base/text/suggest.h"
 #include "job/parameters/glob.h"
 
 namespace vramfit {

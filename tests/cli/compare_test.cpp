@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/json_value.h"
+#include "base/json/json_value.h"
 
 namespace vramfit {
 namespace {

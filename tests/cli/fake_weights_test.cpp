@@ -7,7 +7,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/json_value.h"
+#include "base/json/json_value.h"
 #include "cli/flags/model.h"
 #include "model_specs/hub/safetensors.h"
 #include "model_specs/parameters.h"

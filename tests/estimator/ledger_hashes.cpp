@@ -9,7 +9,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/mix_bits.h"
+#include "base/numbers/mix_bits.h"
 #include "program/make_program.h"
 #include "program/readers/check.h"
 #include "program/readers/count.h"

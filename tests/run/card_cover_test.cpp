@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "estimator/rank_estimate.h"
 #include "program/ledger/ledger_diff.h"
 #include "program/readers/host_bytes.h"

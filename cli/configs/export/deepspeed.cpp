@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 #include "cli/configs/export/export.h"
 #include "cli/configs/export/hf_values.h"
 #include "job/stacks/zero3_auto.h"

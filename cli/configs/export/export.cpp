@@ -8,8 +8,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/shell_quoted.h"
-#include "base/suggest.h"
+#include "base/text/shell_quoted.h"
+#include "base/text/suggest.h"
 #include "cli/configs/syntax/yaml.h"
 #include "job/allocator/allocator_settings.h"
 #include "job/fields/field_text.h"

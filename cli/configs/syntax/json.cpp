@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/json_value.h"
-#include "base/suggest.h"
+#include "base/json/json_value.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 namespace {

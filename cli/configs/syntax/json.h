@@ -8,7 +8,7 @@
 
 namespace vramfit {
 
-/// Throws InputError as parse_json() does (base/json_value.h), and for what is beyond the limits of tree.h.
+/// Throws InputError as parse_json() does (base/json/json_value.h), and for what is beyond the limits of tree.h.
 ConfigNode read_json(std::string_view text, const std::string& file);
 
 }  // namespace vramfit

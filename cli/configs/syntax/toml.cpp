@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 // The parser of toml++ 3.3 asserts what a file can break ("[[[" reaches its parse_key), and without assertions it tells
 // the compiler to rely on it. Here each is a check that ends the parse, in every build.

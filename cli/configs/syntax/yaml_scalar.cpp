@@ -1,6 +1,6 @@
 // PyYAML 6.0, yaml/resolver.py and constructor.py: which plain scalars are null, booleans, integers and floats. A float
 // needs a dot and, in an exponent, a sign: `1e-4` and `1.0e4` are texts.
-#include "base/characters.h"
+#include "base/text/characters.h"
 #include "cli/configs/syntax/yaml.h"
 
 #include <algorithm>

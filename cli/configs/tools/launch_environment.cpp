@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 #include "cli/configs/key_table.h"
 #include "cli/configs/tools/launchers.h"
 #include "job/allocator/allocator_settings.h"

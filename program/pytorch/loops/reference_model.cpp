@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/index.h"
+#include "base/numbers/index.h"
 #include "job/sharding/sharding.h"
 #include "program/pytorch/fsdp2.h"
 #include "program/pytorch/whole_model.h"

@@ -4,7 +4,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "program/stages/adapters.h"
 
 namespace vramfit::eager {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "base/pickle_writer.h"
+#include "base/pickle/pickle_writer.h"
 #include "cli/explain/explanation.h"
 #include "cli/explain/snapshot_facts.h"
 #include "tests/support/paths.h"

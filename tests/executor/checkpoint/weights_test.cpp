@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "base/stored_numbers.h"
+#include "base/numbers/stored_numbers.h"
 #include "tests/support/safetensors_file.h"
 #include "tests/support/temporary_directory.h"
 

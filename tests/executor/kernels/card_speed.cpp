@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "base/median.h"
+#include "base/numbers/median.h"
 #include "executor/calibrate/one_op_torch.h"
 #include "executor/calibrate/stopwatch_torch.h"
 #include "executor/kernels/own_kernels.h"

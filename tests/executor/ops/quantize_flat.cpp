@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "base/units.h"
+#include "base/text/units.h"
 #include "executor/ops/quantized_torch.h"
 
 namespace vramfit {

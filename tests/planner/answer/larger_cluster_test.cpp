@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "base/units.h"
+#include "base/text/units.h"
 #include "job/cluster/host_memory.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "base/digits_apart.h"
+#include "base/text/digits_apart.h"
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_field_text.h"
 #include "job/fields/job_fields.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json_value.h"
+#include "base/json/json_value.h"
 
 namespace vramfit {
 

@@ -1,4 +1,4 @@
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 #include <algorithm>
 #include <cctype>
@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "base/characters.h"
+#include "base/text/characters.h"
 
 namespace vramfit {
 namespace {

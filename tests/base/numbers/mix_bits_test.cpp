@@ -1,4 +1,4 @@
-#include "base/mix_bits.h"
+#include "base/numbers/mix_bits.h"
 
 #include <doctest/doctest.h>
 

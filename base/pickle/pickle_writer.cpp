@@ -1,9 +1,9 @@
-#include "base/pickle_writer.h"
+#include "base/pickle/pickle_writer.h"
 
 #include <limits>
 #include <ostream>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 

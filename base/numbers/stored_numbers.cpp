@@ -1,4 +1,4 @@
-#include "base/stored_numbers.h"
+#include "base/numbers/stored_numbers.h"
 
 #include <bit>
 #include <cmath>

@@ -1,11 +1,11 @@
-#include "base/json_writer.h"
+#include "base/json/json_writer.h"
 
 #include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 

@@ -1,11 +1,11 @@
-#include "base/units.h"
+#include "base/text/units.h"
 
 #include <doctest/doctest.h>
 
 #include <limits>
 
-#include "base/digits_apart.h"
 #include "base/error.h"
+#include "base/text/digits_apart.h"
 
 namespace vramfit {
 

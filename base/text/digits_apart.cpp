@@ -1,4 +1,4 @@
-#include "base/digits_apart.h"
+#include "base/text/digits_apart.h"
 
 namespace vramfit {
 

@@ -1,7 +1,7 @@
 // With how many decimals two sizes are printed, so that a comparison shows which is larger.
 #pragma once
 
-#include "base/units.h"
+#include "base/text/units.h"
 
 namespace vramfit {
 

@@ -1,4 +1,4 @@
-#include "base/shell_quoted.h"
+#include "base/text/shell_quoted.h"
 
 #include <doctest/doctest.h>
 

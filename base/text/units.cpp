@@ -1,4 +1,4 @@
-#include "base/units.h"
+#include "base/text/units.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "base/pickle_reader.h"
+#include "base/pickle/pickle_reader.h"
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "base/suggest.h"
+#include "base/text/suggest.h"
 
 namespace vramfit {
 namespace {

@@ -1,4 +1,4 @@
-#include "base/sourced_figure.h"
+#include "base/numbers/sourced_figure.h"
 
 #include <algorithm>
 

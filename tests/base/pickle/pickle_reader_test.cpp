@@ -1,4 +1,4 @@
-#include "base/pickle_reader.h"
+#include "base/pickle/pickle_reader.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/pickle_writer.h"
+#include "base/pickle/pickle_writer.h"
 
 namespace vramfit {
 namespace {
