@@ -11,10 +11,19 @@ namespace vramfit {
 namespace {
 
 constexpr std::int64_t kSmallPage = std::int64_t{2} << 20;
-/// kDistance: requests between two comparisons of states; one takes as long as a hundred requests. kLastKept: beyond so
-/// many requests, no state is kept for other jobs, as jobs share their beginnings: load and forward passes.
-constexpr std::size_t kDistance = 512, kLastKept = 8192;
+/// kDistance: requests between two places at which a stage may be kept for other jobs, up to kLastKept, as jobs share
+/// their beginnings: load and forward passes. kBetween: between two places at which states are compared.
+constexpr std::size_t kDistance = 512, kLastKept = 8192, kBetween = 128;
 constexpr std::size_t kMostStages = 64;
+// Odd, with bits of no pattern: several numbers become one word.
+constexpr std::uint64_t kOfAddress = 0x9E3779B97F4A7C15, kOfBytes = 0xC2B2AE3D27D4EB4F, kOfEnd = 0xD6E8FEB86659FD93;
+
+/// The hash of a list that goes on with `what`.
+constexpr std::uint64_t hash_with(std::uint64_t hash, std::uint64_t what) {
+  constexpr unsigned kHalf = 32;
+  hash = (hash ^ what) * kOfAddress;
+  return hash ^ hash >> kHalf;
+}
 
 /// Behind it comes what isn't known to follow: other passes of what repeats, other steps, and what is asked for once
 /// cached memory was given back.
@@ -29,23 +38,39 @@ std::size_t end_of(const Ledger& requests) {
   return static_cast<std::size_t>(last - first);
 }
 
-/// Of each place, what was asked for before it.
-class Before {
- public:
-  std::uint64_t hash() const { return hash_; }
-  template <typename Request>
-  void add(const Request& request, std::size_t place) {
-    const auto what = request.bytes > 0
-                          ? static_cast<std::uint64_t>(request.bytes) << 8U | static_cast<std::uint64_t>(request.stream)
-                          : place - static_cast<std::size_t>(request.partner);
-    hash_ = mix_bits(hash_ + what);
+}  // namespace
+
+/// Of what a job asks for before each place at which a stage may be kept, and from each place on at which states are
+/// compared.
+struct FirstSteps::Hashes {
+  std::vector<std::uint64_t> before;  // by kDistance places
+  std::vector<std::uint64_t> after;   // by kBetween requests that are left
+
+  explicit Hashes(const std::vector<Request>& requests) {
+    std::uint64_t hash = 1;
+    for (std::size_t place = 0; place < std::min(requests.size(), kLastKept); ++place) {
+      if (place % kDistance == 0) before.push_back(hash);
+      const Request& request = requests[place];
+      hash = hash_with(
+          hash, request.bytes > 0 ? bytes_and_stream(request) : place - static_cast<std::size_t>(request.partner));
+    }
+    hash = 2;
+    for (std::size_t left = 0; left <= requests.size(); ++left) {
+      if (left % kBetween == 0) after.push_back(hash);
+      if (left == requests.size()) break;
+      const std::size_t place = requests.size() - 1 - left;
+      const Request& request = requests[place];
+      const std::uint64_t freed_in =
+          request.partner < 0 ? 0 : static_cast<std::uint64_t>(request.partner) - static_cast<std::uint64_t>(place);
+      hash = hash_with(hash, request.bytes > 0 ? bytes_and_stream(request) + freed_in * kOfEnd : 1);
+    }
   }
 
  private:
-  std::uint64_t hash_ = 1;
+  static std::uint64_t bytes_and_stream(const Request& request) {
+    return static_cast<std::uint64_t>(request.bytes) * kOfBytes + static_cast<std::uint64_t>(request.stream);
+  }
 };
-
-}  // namespace
 
 /// Ids are given again, so that what is freed is the last that had its id.
 FirstSteps::Requests FirstSteps::read(const Ledger& requests) const {
@@ -83,23 +108,108 @@ FirstSteps::Requests FirstSteps::read(const Ledger& requests) const {
   return read;
 }
 
-/// Of a block that is there, only when it will be freed counts, from now on.
-std::uint64_t FirstSteps::state_of(const Stage& stage, const std::vector<Request>& requests, std::size_t place) {
-  std::vector<std::int64_t> owners;
+/// Blocks that were made before are freed when this job says.
+void FirstSteps::Stage::prepare_for(const std::vector<Request>& requests) {
+  blocks.resize(requests.size(), CachingAllocator::kOutOfMemory);
+  live = 0;
   for (std::size_t made = 0; made < place; ++made) {
-    if (stage.blocks[made] == CachingAllocator::kOutOfMemory) continue;
-    const auto block = static_cast<std::size_t>(stage.blocks[made]);
-    if (owners.size() <= block) owners.resize(2 * block + 1);
-    const int free = requests[made].partner;
-    owners[block] = free < 0 ? 0 : free - static_cast<std::int64_t>(place) + 1;
+    if (blocks[made] != CachingAllocator::kOutOfMemory) live += share_of(requests, made);
   }
-  return stage.allocator.state(owners);
+}
+
+inline std::uint64_t FirstSteps::Stage::share_of(const std::vector<Request>& requests, std::size_t made) const {
+  const auto stream = static_cast<std::size_t>(requests[made].stream);
+  const int block = blocks[made], free = requests[made].partner;
+  const std::size_t from_end = free < 0 ? 0 : requests.size() - static_cast<std::size_t>(free);
+  return mix_bits(static_cast<std::uint64_t>(allocator.address(block) - first[stream]) * kOfAddress +
+                  static_cast<std::uint64_t>(allocator.size(block)) * kOfBytes +
+                  (from_end * kStreams + stream) * kOfEnd);
+}
+
+/// Nothing is given back, so what is mapped of a range is its beginning; of that, what isn't a block that is there is
+/// free, and free neighbours are always joined.
+std::uint64_t FirstSteps::Stage::state() const {
+  std::uint64_t state = live;
+  for (const std::int64_t bytes : mapped) state = hash_with(state, static_cast<std::uint64_t>(bytes));
+  return state;
+}
+
+void FirstSteps::Stage::allocate(const std::vector<Request>& requests) {
+  const Request& request = requests[place];
+  const auto stream = static_cast<std::size_t>(request.stream);
+  const std::int64_t before = allocator.stats().reserved.current;
+  const int block = blocks[place] = allocator.malloc(request.bytes, request.stream);
+  if (block == CachingAllocator::kOutOfMemory) return;
+  if (mapped[stream] == 0) first[stream] = allocator.address(block);
+  mapped[stream] += allocator.stats().reserved.current - before;
+  live += share_of(requests, place);
+}
+
+inline void FirstSteps::Stage::play(const std::vector<Request>& requests) {
+  if (requests[place].bytes > 0) {
+    allocate(requests);
+  } else {
+    const auto made = static_cast<std::size_t>(requests[place].partner);
+    if (blocks[made] != CachingAllocator::kOutOfMemory) {
+      live -= share_of(requests, made);
+      allocator.free(std::exchange(blocks[made], CachingAllocator::kOutOfMemory));
+    }
+  }
+  ++place;
 }
 
 void FirstSteps::keep(std::uint64_t before, const Stage& stage) {
-  if (std::ranges::find(stages_, before, &std::pair<std::uint64_t, Stage>::first) != stages_.end()) return;
   if (stages_.size() == kMostStages) stages_.erase(stages_.begin() + 1);  // the first is that before all requests
   stages_.emplace_back(before, stage);
+}
+
+const FirstSteps::Stage& FirstSteps::latest_stage(const Hashes& hashes) const {
+  for (std::size_t at = hashes.before.size(); at-- > 1;) {
+    const auto found = std::ranges::find(stages_, hashes.before[at], &std::pair<std::uint64_t, Stage>::first);
+    if (found != stages_.end()) return found->second;
+  }
+  return stages_.front().second;
+}
+
+std::size_t FirstSteps::shared_beyond(std::size_t from, const Hashes& hashes) {
+  std::size_t shared = 0;
+  for (std::size_t at = from / kDistance + 1; at < hashes.before.size(); ++at) {
+    if (!asked_.insert(hashes.before[at]).second) shared = at * kDistance;
+  }
+  return shared;
+}
+
+FirstSteps::Known FirstSteps::play(const std::vector<Request>& requests, std::int64_t limit) {
+  const Hashes hashes(requests);
+  Stage stage = latest_stage(hashes);
+  const std::size_t shared = shared_beyond(stage.place, hashes);
+  stage.prepare_for(requests);
+  const PeakedSum& reserved = stage.allocator.stats().reserved;
+  std::vector<std::uint64_t> passed;  // states
+  Known found;
+  while (!found.is_end && reserved.current < limit) {
+    if (shared > 0 && stage.place == shared) keep(hashes.before[shared / kDistance], stage);
+    const std::size_t left = requests.size() - stage.place;
+    if (left == 0) {
+      found = {.reserved = reserved.current, .is_end = true};
+      break;
+    }
+    if (left % kBetween == 0) {
+      passed.push_back(mix_bits(stage.state(), hashes.after[left / kBetween]));
+      const auto known = known_.find(passed.back());
+      if (known != known_.end() && (known->second.is_end || known->second.reserved >= limit)) {
+        found = known->second;
+        break;
+      }
+    }
+    stage.play(requests);
+  }
+  found.reserved = std::max(found.reserved, reserved.current);
+  for (const std::uint64_t state : passed) {
+    Known& known = known_[state];
+    if (!known.is_end) known = {.reserved = std::max(known.reserved, found.reserved), .is_end = found.is_end};
+  }
+  return found;
 }
 
 bool FirstSteps::reserve(const Ledger& requests, const std::string& allocator, Bytes below) {
@@ -109,79 +219,13 @@ bool FirstSteps::reserve(const Ledger& requests, const std::string& allocator, B
   if (stages_.empty() || settings != settings_) {
     settings_ = settings;
     stages_.clear();
+    asked_.clear();
     known_.clear();
-    stages_.emplace_back(Before{}.hash(), Stage{.allocator = CachingAllocator(settings, card_), .blocks = {}});
+    stages_.emplace_back(0, Stage{.allocator = CachingAllocator(settings, card_), .blocks = {}});
   }
   const auto [large, small_pages] = read(requests);
   const std::int64_t limit = (below - small_pages).n;
-  const std::size_t size = large.size();
-
-  // What was asked for before each place at which stages are kept, and what follows each at which states are compared.
-  std::vector<std::uint64_t> before, after;
-  Before so_far;
-  for (std::size_t place = 0; place < std::min(size, kLastKept); ++place) {
-    if (place % kDistance == 0) before.push_back(so_far.hash());
-    so_far.add(large[place], place);
-  }
-  std::uint64_t hash = 2;
-  for (std::size_t place = size; place-- > 0;) {
-    if ((size - 1 - place) % kDistance == 0) after.push_back(hash);
-    const Request& request = large[place];
-    const std::uint64_t freed_in =
-        request.partner < 0 ? 0 : static_cast<std::uint64_t>(request.partner) - static_cast<std::uint64_t>(place);
-    const std::uint64_t what =
-        request.bytes > 0
-            ? mix_bits(static_cast<std::uint64_t>(request.bytes) << 8U | static_cast<std::uint64_t>(request.stream)) +
-                  freed_in
-            : 1;
-    hash = mix_bits(hash + what);
-  }
-  if (size % kDistance == 0) after.push_back(hash);
-
-  // From the last place up to which another job has asked for the same.
-  std::size_t place = 0;
-  const Stage* latest = &stages_.front().second;
-  for (std::size_t kept = before.size(); kept-- > 1;) {
-    const auto found = std::ranges::find(stages_, before[kept], &std::pair<std::uint64_t, Stage>::first);
-    if (found == stages_.end()) continue;
-    latest = &found->second;
-    place = kept * kDistance;
-    break;
-  }
-  Stage stage = *latest;
-  const std::size_t begin = place;
-  stage.blocks.resize(size, CachingAllocator::kOutOfMemory);
-  std::vector<std::uint64_t> passed;
-  const auto end_with = [&](std::int64_t reserved, bool is_end) {
-    for (const std::uint64_t state : passed) {
-      Known& known = known_[state];
-      if (!known.is_end) known = {.reserved = std::max(known.reserved, reserved), .is_end = is_end};
-    }
-    return reserved >= limit;
-  };
-  const PeakedSum& reserved = stage.allocator.stats().reserved;
-  for (; place < size; ++place) {
-    if (place % kDistance == 0 && place > begin && place < kLastKept) keep(before[place / kDistance], stage);
-    const std::size_t left = size - place;
-    if (left % kDistance == 0) {
-      const std::uint64_t state = mix_bits(state_of(stage, large, place), after[left / kDistance]);
-      const auto known = known_.find(state);
-      if (known != known_.end() && (known->second.is_end || known->second.reserved >= limit)) {
-        return end_with(known->second.reserved, known->second.is_end);
-      }
-      passed.push_back(state);
-    }
-    const Request& request = large[place];
-    if (request.bytes > 0) {
-      stage.blocks[place] = stage.allocator.malloc(request.bytes, request.stream);
-      if (reserved.current >= limit) return end_with(reserved.current, false);
-    } else {
-      int& block = stage.blocks[static_cast<std::size_t>(request.partner)];
-      if (block != CachingAllocator::kOutOfMemory) stage.allocator.free(block);
-      block = CachingAllocator::kOutOfMemory;
-    }
-  }
-  return end_with(reserved.current, true);
+  return play(large, limit).reserved >= limit;
 }
 
 }  // namespace vramfit

@@ -2,10 +2,13 @@
 // what they have in common is played once.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -40,21 +43,41 @@ class FirstSteps {
   /// An allocator in the middle of a step.
   struct Stage {
     CachingAllocator allocator;
+    std::size_t place = 0;    // of the next request
     std::vector<int> blocks;  // by place of the request that made it; kOutOfMemory: none
+    // By stream: where the first block lies, and what is mapped from there on.
+    std::array<std::int64_t, kStreams> first = {}, mapped = {};
+    std::uint64_t live = 0;  // of all blocks that are there: a sum of what share_of() says
+
+    void prepare_for(const std::vector<Request>& requests);
+    void play(const std::vector<Request>& requests);
+    /// A fingerprint of the allocator and of when blocks will be freed, counted from the end of the step.
+    std::uint64_t state() const;
+
+   private:
+    std::uint64_t share_of(const std::vector<Request>& requests, std::size_t made) const;
+    void allocate(const std::vector<Request>& requests);
   };
   /// What is reserved at the end of a step, or, if it was left before, at least.
   struct Known {
     std::int64_t reserved = 0;
     bool is_end = false;
   };
+  struct Hashes;
 
   Requests read(const Ledger& requests) const;
-  static std::uint64_t state_of(const Stage& stage, const std::vector<Request>& requests, std::size_t place);
+  /// That of the last place up to which another job has asked for the same.
+  const Stage& latest_stage(const Hashes& hashes) const;
+  /// Up to where this job and one before it ask for the same, behind `from`; 0 if they don't. Notes what this job asks
+  /// for.
+  std::size_t shared_beyond(std::size_t from, const Hashes& hashes);
   void keep(std::uint64_t before, const Stage& stage);
+  Known play(const std::vector<Request>& requests, std::int64_t limit);
 
   AllocatorSettings settings_;
   CardMemory card_{Placement{AddressOrder::ascending, 0}};
   std::deque<std::pair<std::uint64_t, Stage>> stages_;  // by what was asked for until then
+  std::unordered_set<std::uint64_t> asked_;             // by jobs, up to places where a stage could be kept
   std::unordered_map<std::uint64_t, Known> known_;      // by state and what follows
 };
 

@@ -158,14 +158,23 @@ bool BestFirst::pass_over_misfit(Node& node) {
   if (!passes_over_misfits_ || by_ == BestBy::need) return false;
   const Space& space = spaces_[node.base];
   if (node.level < space.levels() && space.choices(node.job, node.level).size() > 1) return false;
-  if (!evaluator_.fails_early(node.job)) return false;
-  misfits_.push_back(std::move(node));
+  const EarlyLook look = evaluator_.look_early(node.job);
+  if (!look.is_too_much) return false;
+  node.least = std::max(node.least, look.least_total);
+  if (is_ruled_out(node)) {
+    ++counts_.ruled_out;
+  } else {
+    misfits_.push_back(std::move(node));
+  }
   return true;
 }
 
 bool BestFirst::pass_over_larger(const Node& node) {
-  if (passed_over_from_ == kNoLimit || !evaluator_.needs_early(node.job, passed_over_from_)) return false;
+  if (passed_over_from_ == kNoLimit) return false;
+  const EarlyLook look = evaluator_.look_early(node.job, passed_over_from_);
+  if (!look.is_too_much) return false;
   last_ = node;
+  last_.least = std::max(node.least, look.least_total);
   retry_last({});
   return true;
 }

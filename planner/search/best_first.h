@@ -36,11 +36,11 @@ class BestFirst {
   /// placed, or more host memory than a node has: by speed they are passed over, without times.
   const std::vector<Option>& passed_over() const { return passed_over_; }
 
-  /// From now on, by speed, configurations are passed over whose first passes show that they don't fit
-  /// (Evaluator::fails_early).
+  /// From now on, by speed, configurations are passed over whose first step shows that they don't fit
+  /// (Evaluator::look_early).
   void pass_over_misfits() { passes_over_misfits_ = true; }
-  /// By need: from now on those are passed over whose first passes show that they don't need less than `total`
-  /// (Evaluator::needs_early).
+  /// By need: from now on those are passed over whose first step shows that they don't need less than `total`
+  /// (Evaluator::look_early).
   void pass_over_from(Bytes total) { passed_over_from_ = total; }
   /// Those that were, by speed, with bounds of their speed and of their need.
   std::vector<Option> misfits() const;

@@ -3,13 +3,11 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "estimator/allocator/requests.h"
 #include "estimator/host_memory.h"
 #include "estimator/time/seconds.h"
 #include "job/allocator/allocator_settings.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
-#include "program/lowering/beginning.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/least_reserved.h"
@@ -21,10 +19,6 @@ namespace {
 
 /// An option that was timed is most often tried soon after that. A program may take megabytes.
 constexpr std::size_t kMostPrograms = 16;
-/// Where jobs fail by fragments before the update, most do so in the first few backward passes: of one in so many
-/// segments, and of the head and one more.
-constexpr std::size_t kSegmentsOfAPass = 8, kPassesBesides = 2;
-constexpr int kMostMisfitsToWait = 16;
 
 /// Equal for jobs whose programs are the same: what an allocator does is no part of one, the order of requests is.
 std::string without_allocator(Job job) {
@@ -49,6 +43,27 @@ Evaluator::SharedProgram Evaluator::kept_program_of(const Job& job) {
     if (kept.key == key) return kept.program;
   }
   return nullptr;
+}
+
+Evaluator::SharedProgram Evaluator::requests_for(const Graph& graph, const Job& job) {
+  std::string key = without_allocator(job);
+  if (!requests_ || requests_->key != key) {
+    program::LowerInputs inputs = inputs_of(graph, job);
+    inputs.calls = false;
+    requests_ = KeptProgram{.job = job,
+                            .key = std::move(key),
+                            .program = std::make_shared<const program::Program>(program::make_program(inputs))};
+  }
+  return requests_->program;
+}
+
+Evaluator::SharedProgram Evaluator::requests_for(const Graph& graph, const Option& option) {
+  SharedProgram whole = option.program.lock();
+  return whole ? whole : requests_for(graph, option.job);
+}
+
+Bytes Evaluator::least_total_of(const program::Program& program, const Graph& graph, const Job& job) const {
+  return folded_peaks(program, Bytes{1}).requested + least_.outside(graph, job);
 }
 
 program::LowerInputs Evaluator::inputs_of(const Graph& graph, const Job& job) {
@@ -158,54 +173,8 @@ bool Evaluator::is_too_much(const Job& job, Bytes reserved) {
   return exceeds_card(reserved, outside(job), job, request_.cluster);
 }
 
-Bytes Evaluator::least_misfit(const Job& job) {
-  const Cluster& cluster = request_.cluster;
-  Bytes fits, misfit = cluster.card.memory + Bytes{1};
-  if (cluster.is_cpu() || cluster.confidence.is_asked()) return misfit;
-  const Bytes outside = this->outside(job);
-  while (fits + Bytes{1} < misfit) {
-    const Bytes middle = fits + Bytes{(misfit - fits).n / 2};
-    const bool fails = middle > outside && exceeds_card(middle - outside, outside, job, cluster);
-    (fails ? misfit : fits) = middle;
-  }
-  return misfit;
-}
-
 bool Evaluator::reserves_too_much(const Option& option, Bytes below) {
   return option.reserved && *option.reserved + outside(option.job) >= below;
-}
-
-bool Evaluator::has_first_step(const Job& job, Bytes below) {
-  if (job.runtime != Runtime::vramfit || request_.cluster.is_cpu() || is_arena(job.allocator)) return false;
-  return below < kNoLimit && below > outside(job);
-}
-
-bool Evaluator::reserves_in_first_step(const program::Program& of, const Job& job, Bytes below) {
-  if (!has_first_step(job, below) || !has_requests(of) || std::ranges::any_of(of.sections, program::is_save))
-    return false;
-  const bool fails = first_steps_.reserve(requests_of(of, 1), job.allocator, below - outside(job));
-  if (fails && misfits_to_wait_ > 0) --misfits_to_wait_;
-  return fails;
-}
-
-bool Evaluator::needs_early(const Job& job, Bytes below) {
-  if (misfits_to_wait_ > 0 || !has_first_step(job, below)) return false;
-  const Graph& graph = graph_of(job);
-  try {
-    require_rules(job, request_.cluster);
-    const program::Program beginning =
-        program::lower_beginning(inputs_of(graph, job), graph.segments.size() / kSegmentsOfAPass + kPassesBesides);
-    if (has_requests(beginning) &&
-        first_steps_.reserve(requests_of(beginning, 1), job.allocator, below - outside(job))) {
-      ++estimates_made_;
-      next_wait_ = 1;
-      return true;
-    }
-  } catch (const NotModelled&) {  // its estimate will say so
-  }
-  misfits_to_wait_ = next_wait_;
-  next_wait_ = std::min(2 * next_wait_, kMostMisfitsToWait);
-  return false;
 }
 
 void Evaluator::add_requests(Option& option, const Graph& graph) {
@@ -219,7 +188,7 @@ void Evaluator::add_requests(Option& option, const Graph& graph) {
     option.program = whole.program;
   } else {
     const SharedProgram program = lowered(graph, job);
-    option.least_total = folded_peaks(*program, Bytes{1}).requested + least_.outside(graph, job);
+    option.least_total = least_total_of(*program, graph, job);
     option.program = program;
   }
 }
@@ -248,8 +217,13 @@ Option Evaluator::requested(const Job& job) {
   Option option{.job = job, .time = {}, .needs = {}, .least_total = {}, .program = {}};
   const Graph& graph = graph_of(job);
   try {
-    add_requests(option, graph);
-    if (job.runtime != Runtime::vramfit) add_time(option, graph);
+    if (job.runtime == Runtime::vramfit) {
+      require_rules(job, request_.cluster);
+      option.least_total = least_total_of(*requests_for(graph, job), graph, job);
+    } else {
+      add_requests(option, graph);
+      add_time(option, graph);
+    }
   } catch (const NotModelled&) {  // its attempt will say so
   }
   return option;
@@ -290,12 +264,12 @@ Attempt Evaluator::attempt(const Option& option, Bytes below) {
     require_rules(job, request_.cluster);
     const Graph& graph = graph_of(job);
     if (!reserves_too_much(option, below)) {
-      const SharedProgram program = program_of(graph, option);
-      if (!reserves_in_first_step(*program, job, below)) {
+      if (!has_first_step(job, below) || !reserves_in_first_step(*requests_for(graph, option), job, below)) {
+        const SharedProgram program = program_of(graph, option);
         attempt.rank =
             estimate_program_below(*program, graph, job, request_.cluster, {{.run = {.clip = request_.clip}}, below});
+        if (attempt.rank) add_host_loading(*attempt.rank, request_.spec, graph, job, *program);
       }
-      if (attempt.rank) add_host_loading(*attempt.rank, request_.spec, graph, job, *program);
     }
     attempt.fits = attempt.rank && verdict_of(*attempt.rank, request_.cluster) == Verdict::fits;
     if (attempt.fits) return attempt;

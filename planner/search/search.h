@@ -45,6 +45,12 @@ struct Trial {
   Bytes total;        // of the estimate's worst rank
 };
 
+/// What is known of a job from the beginning of its program, or from what that requests.
+struct EarlyLook {
+  bool is_too_much = false;  // it can't have a total below the limit
+  Bytes least_total;         // at most its total; 0: not known
+};
+
 /// What a search asks first: whether a job needs less than some limit, which is found out faster still.
 struct Attempt {
   bool is_modelled = true;
@@ -124,12 +130,12 @@ class Evaluator {
   const Trial& trial_of(const Job& job);
   /// The job with the most that its program requests at once; under a runtime that is walked through, also its time.
   Option requested(const Job& job);
-  /// Whether load and the first passes show that the job can't have the verdict `fits`, before anything else of it is
-  /// known. False where they don't, where few jobs before it failed so, and where that isn't known of its runtime or
-  /// allocator.
-  bool fails_early(const Job& job) { return misfits_to_wait_ == 0 && needs_early(job, least_misfit(job)); }
+  /// Whether load and the first step, or their beginning, show that the job can't have the verdict `fits`, before
+  /// anything else of it is known. Nothing is looked at where few jobs before it failed so, and where that isn't known
+  /// of its runtime or allocator.
+  EarlyLook look_early(const Job& job) { return expects_misfits() ? look_early(job, least_misfit(job)) : EarlyLook{}; }
   /// Likewise whether they show that the job's total isn't below a limit.
-  bool needs_early(const Job& job, Bytes below);
+  EarlyLook look_early(const Job& job, Bytes below);
   /// Whether the job's total is below a limit; not kept.
   Attempt attempt(const Option& option, Bytes below);
   /// Likewise for one who asks whether it fits and nothing else: given up at the first total that can't have that
@@ -171,8 +177,12 @@ class Evaluator {
   const Walked& walked(const Job& job);
   /// A total from which on the job can't have the verdict `fits`.
   Bytes least_misfit(const Job& job);
+  /// Whether many jobs failed in their first step.
+  bool expects_misfits() const { return misfits_to_wait_ == 0 || last_failed_; }
   /// Whether the allocator certainly reserves `below` or more in load and the first step. Of the engine's jobs alone.
   bool reserves_in_first_step(const program::Program& program, const Job& job, Bytes below);
+  /// Likewise in what of them comes first, if this is a job whose beginning is looked at.
+  bool reserves_in_beginning(const Graph& graph, const Job& job, Bytes below);
   /// Whether first steps of the job can be replayed, and that many bytes be reserved in one.
   bool has_first_step(const Job& job, Bytes below);
   /// Whether it reserves `below` or more, however its blocks are placed.
@@ -183,6 +193,11 @@ class Evaluator {
   program::LowerInputs inputs_of(const Graph& graph, const Job& job);
   SharedProgram program_of(const Graph& graph, const Option& option);
   SharedProgram lowered(const Graph& graph, const Job& job);
+  /// What the engine's job asks for: its program without calls, kept until the next one.
+  SharedProgram requests_for(const Graph& graph, const Job& job);
+  /// Likewise, or the option's whole program if it is still kept.
+  SharedProgram requests_for(const Graph& graph, const Option& option);
+  Bytes least_total_of(const program::Program& program, const Graph& graph, const Job& job) const;
   /// Of a job that differs in its allocator at most, if it is still kept.
   SharedProgram kept_program_of(const Job& job);
   const Graph& graph_of(const Job& job) { return model_->graph_of(job); }
@@ -197,7 +212,9 @@ class Evaluator {
   /// How many first steps have to fail until a job's beginning is looked at again, and how many the next time that one
   /// has shown nothing.
   int misfits_to_wait_ = 1, next_wait_ = 1;
-  std::deque<KeptProgram> programs_;  // those that were lowered last
+  bool last_failed_ = false;             // the last first step that was looked at
+  std::optional<KeptProgram> requests_;  // of requests_for()
+  std::deque<KeptProgram> programs_;     // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
   std::map<std::string, Walked> walked_;  // by the job's flags without its allocator, which is no part of a program
   std::map<std::string, Trial> trials_;   // by the job's flags

@@ -111,6 +111,7 @@ void Writer::write_free(int buffer) noexcept {
 }
 
 void Writer::run(const Run& run, Listed list) {
+  if (!calls_) return this->run(run, list, std::span<const Work>());
   double bytes = 0;
   for (const Operand& operand : list) {
     if (operand.buffer >= 0) bytes += (operand.how == How::add ? 2.0 : 1.0) * bytes_of(operand.buffer);
@@ -119,12 +120,17 @@ void Writer::run(const Run& run, Listed list) {
 }
 
 void Writer::run(const Run& run, Listed list, std::span<const Work> work) {
+  if (!calls_) {
+    if (run.inside.count > 0) write(Run{.inside = run.inside});
+    return;
+  }
   Run& written = write(run);
   written.accesses = append(code_.accesses, list);
   written.work = append(code_.work, work);
 }
 
 void Writer::start(Start start, Listed operands) {
+  if (!calls_) return;
   if (start.bytes.n == 0) {
     for (const Operand& operand : operands) {
       start.bytes += code_.buffers[static_cast<std::size_t>(operand.buffer)].bytes;

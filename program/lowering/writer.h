@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -76,6 +77,9 @@ class Held {
 
 class Writer {
  public:
+  /// `calls`: false leaves out all but what is allocated, freed and called.
+  explicit Writer(bool calls = true) : calls_(calls) {}
+
   /// A buffer that something else allocates (a block that is called), or a slot.
   Held declare(const Buffer& buffer) {
     code_.buffers.push_back(buffer);
@@ -115,6 +119,8 @@ class Writer {
   void start(Start start, Listed operands);
   template <typename What>
   What& write(const What& what) {
+    constexpr bool is_left_out = kIsOneOf<What, Start, Record, Wait, HostRead, Mark>;
+    if (is_left_out && !calls_) return std::get<What>(left_out_ = what);
     return std::get<What>(code_.instructions.emplace_back(what));
   }
 
@@ -143,6 +149,9 @@ class Writer {
 
  private:
   friend class Held;
+  template <typename What, typename... Others>
+  static constexpr bool kIsOneOf = (std::is_same_v<What, Others> || ...);
+
   void share(int buffer) { ++owners_[static_cast<std::size_t>(buffer)]; }
   void drop(int buffer) noexcept {
     if (--owners_[static_cast<std::size_t>(buffer)] == 0 && !quiet_) write_free(buffer);
@@ -153,6 +162,8 @@ class Writer {
   Code code_;
   std::vector<int> owners_;  // by buffer
   Operands operands_;
+  bool calls_;
+  Instruction left_out_;  // the last one that was
   bool quiet_ = false, inside_ = false;
   std::uint32_t inside_begin_ = 0;
 };

@@ -167,7 +167,7 @@ TEST_CASE("what fails early doesn't fit, and is looked for only once another job
   for (std::size_t i = 0; i < jobs.size(); i += kEvery) {
     CAPTURE(job_as_flags(jobs[i], unresolved_job()));
     const bool fits = exact.trial_of(jobs[i]).fits;
-    const bool fails_early = evaluator.fails_early(jobs[i]);
+    const bool fails_early = evaluator.look_early(jobs[i]).is_too_much;
     CHECK_FALSE((fits && fails_early));
     CHECK((has_failed || !fails_early));
     early += fails_early ? 1 : 0;
@@ -191,10 +191,10 @@ TEST_CASE("what needs so much early has no smaller total") {
     Evaluator evaluator(request, model);
     const Bytes total = evaluator.trial_of(jobs[i]).total;
     const Bytes less = total - Bytes{(total - evaluator.outside(jobs[i])).n / 16};
-    CHECK_FALSE(evaluator.needs_early(jobs[i], less));  // none has failed in its first step
+    CHECK_FALSE(evaluator.look_early(jobs[i], less).is_too_much);  // none has failed in its first step
     CHECK_FALSE(evaluator.attempt(evaluator.requested(jobs[i]), less).rank);
-    early += evaluator.needs_early(jobs[i], less) ? 1 : 0;
-    CHECK_FALSE(evaluator.needs_early(jobs[i], total + Bytes{1}));
+    early += evaluator.look_early(jobs[i], less).is_too_much ? 1 : 0;
+    CHECK_FALSE(evaluator.look_early(jobs[i], total + Bytes{1}).is_too_much);
   }
   CHECK(early > 10);
 }
