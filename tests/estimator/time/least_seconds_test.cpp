@@ -12,6 +12,7 @@
 #include "job/loss/loss_options.h"
 #include "job/resolve_job.h"
 #include "model_specs/catalog.h"
+#include "program/not_modelled.h"
 #include "program/stages/adapters.h"
 #include "tests/support/random_jobs.h"
 
@@ -63,6 +64,7 @@ TEST_CASE("the bound is never above the time of jobs that offload gradients or a
          {"optimizer+gradients", "params", "activations", "optimizer+gradients,activations", "params,activations"}) {
       set_job_field(drawn.job, job_field_named("offload"), offload, "offload");
       try {
+        require_rules(drawn.job, drawn.cluster);
         if (std::string why = bound_above_time(drawn); !why.empty()) return offload + (" " + why);
         ++offloaded;
       } catch (const Error&) {
