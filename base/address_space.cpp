@@ -29,9 +29,12 @@ std::uint64_t AddressSpace::draw() { return mix_bits(state_ += 0x9E3779B97F4A7C1
 
 void AddressSpace::carve(std::map<std::int64_t, std::int64_t>::iterator gap, std::int64_t first, std::int64_t count) {
   const std::int64_t start = gap->first, end = start + gap->second;
-  gaps_.erase(gap);
-  if (first > start) gaps_.emplace(start, first - start);
-  if (end > first + count) gaps_.emplace(first + count, end - first - count);
+  if (end > first + count) gaps_.emplace_hint(std::next(gap), first + count, end - first - count);
+  if (first > start) {
+    gap->second = first - start;
+  } else {
+    gaps_.erase(gap);
+  }
 }
 
 std::optional<std::int64_t> AddressSpace::take_shuffled(std::int64_t count) {

@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/process/in_parallel.h"
 #include "estimator/least/least_while_updating.h"
 #include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/peak_activations.h"
 #include "program/stages/adapters.h"
@@ -42,20 +44,27 @@ std::string without_ranks(Job job) {
 
 }  // namespace
 
-/// What some clusters have in common, whose cards differ in their memory alone, and in what lies outside the allocator.
-struct FitOnCards::Asked {
-  std::vector<std::size_t> clusters;  // by number
-  std::vector<Bytes> outside;         // of each: outside_allocator()
-  Job job;                            // resolved
-  std::optional<std::size_t> requests;
-};
-
 /// What is requested where some are asked about, and its fold.
 struct FitOnCards::Requests {
   Ledger ledger;
   Bytes below;  // more than any of their cards has for the allocator
   std::optional<RankEstimate> rank;
   bool is_folded = false;
+  Bytes activations;  // peak_activations()
+};
+
+/// What some clusters have in common, whose cards differ in their memory alone, and in what lies outside the allocator.
+struct FitOnCards::Asked {
+  std::vector<std::size_t> clusters;  // by number
+  std::vector<Bytes> outside;         // of each: outside_allocator()
+  Job job;                            // resolved
+  std::string text;                   // without_ranks()
+  const Graph* graph = nullptr;
+  Bytes activations;  // at once, as known; none: not known
+  Bytes below;        // as Requests has it; none: it certainly fits on none of them
+  std::optional<Requests> made;
+  std::size_t requests = 0;  // the number of those that are alike, where it has made some
+  Fit none;                  // the answer where it doesn't fit
 };
 
 Bytes FitOnCards::known_activations(const Device& device, const std::string& job) const {
@@ -69,15 +78,16 @@ const Graph& FitOnCards::graph_of(const Job& job, const std::string& text) {
   return known != graphs_.end() ? known->second : graphs_.emplace(text, training_graph(spec_, job)).first->second;
 }
 
-void FitOnCards::ask(Asked& asked, std::span<const Cluster> clusters, std::vector<Requests>& requests) {
+void FitOnCards::ask(Asked& asked, std::span<const Cluster> clusters) {
   const Cluster& first = clusters[asked.clusters.front()];
   std::vector<std::string> notes;
   asked.job = resolve_job(job_on_(first), spec_, first, notes);
   require_rules(asked.job, first);
-  const std::string job = without_ranks(asked.job);
-  const Graph& graph = graph_of(asked.job, job);
-  const Bytes activations = known_activations(first.card.device, job);
-  const Bytes in_step = least_between_updates(graph, asked.job) + activations;
+  asked.text = without_ranks(asked.job);
+  const Graph& graph = graph_of(asked.job, asked.text);
+  asked.graph = &graph;
+  asked.activations = known_activations(first.card.device, asked.text);
+  const Bytes in_step = least_between_updates(graph, asked.job) + asked.activations;
   const Bytes least = std::max(least_while_updating(graph, asked.job), in_step);
   Bytes below;
   bool may_fit = false;
@@ -88,26 +98,48 @@ void FitOnCards::ask(Asked& asked, std::span<const Cluster> clusters, std::vecto
     may_fit = may_fit || !exceeds_card(least, outside, asked.job, cluster);
     below = std::max(below, cluster.card.memory + Bytes{1} - std::min(outside, cluster.card.memory));
   }
-  if (!may_fit) return;
-  const program::Program program = program_of(graph, asked.job, first, run_);
-  if (activations.n == 0) activations_.push_back({first.card.device, job, peak_activations(program)});
-  Requests made{.ledger = events_of(program, {.run = run_}), .below = below, .rank = {}};
-  if (is_arena(asked.job.allocator)) {  // which packs what the program says beside its events
-    made.rank = fold_in_arena_below(program, made.ledger, first.card.device, below);
-    made.is_folded = true;
-  } else {
-    const auto alike =
-        std::ranges::find_if(requests, [&](const Requests& other) { return is_alike(other.ledger, made.ledger); });
-    if (alike != requests.end()) {
-      alike->below = std::max(alike->below, below);
-      asked.requests = static_cast<std::size_t>(alike - requests.begin());
-      return;
-    }
-  }
-  asked.requests = requests.size();
-  requests.push_back(std::move(made));
+  if (may_fit) asked.below = below;
 }
 
+void FitOnCards::make_requests(Asked& asked, const Device& device) const {
+  const program::Program program = program::make_program({.graph = *asked.graph,
+                                                          .job = asked.job,
+                                                          .device = device,
+                                                          .coords = {},
+                                                          .run = run_,
+                                                          .labels = false,
+                                                          .calls = false});
+  Requests made{.ledger = events_of(program, {.run = run_}), .below = asked.below, .rank = {}, .activations = {}};
+  if (asked.activations.n == 0) made.activations = peak_activations(program);
+  if (is_arena(asked.job.allocator)) {  // which packs what the program says beside its events
+    made.rank = fold_in_arena_below(program, made.ledger, device, asked.below);
+    made.is_folded = true;
+  }
+  asked.made = std::move(made);
+}
+
+/// Those that are alike are one.
+std::vector<FitOnCards::Requests> FitOnCards::gathered(std::span<Asked> all, std::span<const Cluster> clusters) {
+  std::vector<Requests> requests;
+  for (Asked& asked : all) {
+    if (!asked.made) continue;
+    const Device& device = clusters[asked.clusters.front()].card.device;
+    if (asked.activations.n == 0) activations_.push_back({device, asked.text, asked.made->activations});
+    const auto alike = std::ranges::find_if(requests, [&](const Requests& other) {
+      return !other.is_folded && !asked.made->is_folded && is_alike(other.ledger, asked.made->ledger);
+    });
+    asked.requests = static_cast<std::size_t>(alike - requests.begin());
+    if (alike != requests.end()) {
+      alike->below = std::max(alike->below, asked.below);
+      asked.made->ledger = {};
+    } else {
+      requests.push_back(*std::move(asked.made));
+    }
+  }
+  return requests;
+}
+
+/// Sorts of cards are asked about and requests folded beside each other, on the processor's cores.
 std::vector<Fit> FitOnCards::of(std::span<const Cluster> clusters) {
   std::vector<Asked> all;
   for (std::size_t number = 0; number < clusters.size(); ++number) {
@@ -119,30 +151,42 @@ std::vector<Fit> FitOnCards::of(std::span<const Cluster> clusters) {
     Asked& asked = alike == all.end() ? all.emplace_back() : *alike;
     asked.clusters.push_back(number);
   }
-  std::vector<Fit> fits(clusters.size());
-  std::vector<Requests> requests;
-  for (Asked& asked : all) {
-    Fit none;
+  const auto unless_refused = [](Asked& asked, const auto& work) {
     try {
-      ask(asked, clusters, requests);
+      work();
     } catch (const InputError& error) {
-      none.refusal = error.what();
+      asked.none.refusal = error.what();
     } catch (const NotModelled& error) {
-      none.lacking = error.feature_name;
+      asked.none.lacking = error.feature_name;
     }
-    for (const std::size_t number : asked.clusters) fits[number] = none;
+  };
+  std::vector<Asked*> open;
+  for (Asked& asked : all) {
+    unless_refused(asked, [&] { ask(asked, clusters); });
+    if (asked.below.n > 0) open.push_back(&asked);
   }
+  in_parallel(open.size(), [&](std::size_t i) {
+    Asked& asked = *open[i];
+    unless_refused(asked, [&] { make_requests(asked, clusters[asked.clusters.front()].card.device); });
+  });
+  std::vector<Requests> requests = gathered(all, clusters);
+  std::vector<const Job*> jobs(requests.size());
+  for (const Asked* asked : open) {
+    if (asked->made && jobs[asked->requests] == nullptr) jobs[asked->requests] = &asked->job;
+  }
+  in_parallel(requests.size(), [&](std::size_t i) {
+    Requests& made = requests[i];
+    if (!made.is_folded) made.rank = fold_below(made.ledger, *jobs[i], made.below);
+  });
+  std::vector<Fit> fits(clusters.size());
   for (const Asked& asked : all) {
-    if (!asked.requests) continue;
-    Requests& made = requests[*asked.requests];
-    if (!made.is_folded) made.rank = fold_below(made.ledger, asked.job, made.below);
-    made.is_folded = true;
-    if (!made.rank) continue;
     for (std::size_t i = 0; i < asked.clusters.size(); ++i) {
+      Fit& fit = fits[asked.clusters[i]] = asked.none;
+      if (!asked.made || !requests[asked.requests].rank) continue;
       const Cluster& cluster = clusters[asked.clusters[i]];
-      RankEstimate rank = *made.rank;
-      complete_below(rank, made.ledger, asked.job, cluster, {.outside = asked.outside[i]});
-      if (verdict_of(rank, cluster) == Verdict::fits) fits[asked.clusters[i]].rank = std::move(rank);
+      RankEstimate rank = *requests[asked.requests].rank;
+      complete_below(rank, requests[asked.requests].ledger, asked.job, cluster, {.outside = asked.outside[i]});
+      if (verdict_of(rank, cluster) == Verdict::fits) fit.rank = std::move(rank);
     }
   }
   return fits;

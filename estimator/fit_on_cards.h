@@ -46,9 +46,12 @@ class FitOnCards {
     Bytes peak;
   };
 
-  /// Fills in what the job is on the first of the clusters that `asked` is about, and adds what it requests there to
-  /// `requests`, unless it certainly fits on none of them. Throws InputError and NotModelled.
-  void ask(Asked& asked, std::span<const Cluster> clusters, std::vector<Requests>& requests);
+  /// Fills in what the job is on the first of the clusters that `asked` is about, and whether it may fit on any of
+  /// them. Throws InputError and NotModelled, as make_requests does.
+  void ask(Asked& asked, std::span<const Cluster> clusters);
+  /// Fills in what it requests there. For several threads at once.
+  void make_requests(Asked& asked, const Device& device) const;
+  std::vector<Requests> gathered(std::span<Asked> all, std::span<const Cluster> clusters);
   const Graph& graph_of(const Job& job, const std::string& text);
   Bytes known_activations(const Device& device, const std::string& job) const;
 

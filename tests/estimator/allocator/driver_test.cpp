@@ -2,13 +2,36 @@
 
 #include <doctest/doctest.h>
 
+#include <optional>
+#include <random>
+#include <utility>
+#include <vector>
+
 #include "base/error.h"
 
 namespace vramfit {
 
 namespace {
+
 constexpr std::int64_t kPage = std::int64_t{2} << 20;
+
+/// The lowest or the highest `count` free pages, looked for one by one.
+std::optional<std::int64_t> place_among(const std::vector<bool>& taken, std::int64_t count, bool highest) {
+  const auto pages = static_cast<std::int64_t>(taken.size());
+  for (std::int64_t i = 0; i + count <= pages; ++i) {
+    const std::int64_t first = highest ? pages - count - i : i;
+    std::int64_t page = first;
+    while (page < first + count && !taken[static_cast<std::size_t>(page)]) ++page;
+    if (page == first + count) return first;
+  }
+  return std::nullopt;
 }
+
+void set_taken(std::vector<bool>& taken, std::int64_t first, std::int64_t count, bool value) {
+  for (std::int64_t page = first; page < first + count; ++page) taken[static_cast<std::size_t>(page)] = value;
+}
+
+}  // namespace
 
 TEST_CASE("ascending addresses rise, descending ones fall, and what was given back is used again") {
   for (const bool descends : {false, true}) {
@@ -19,6 +42,38 @@ TEST_CASE("ascending addresses rise, descending ones fall, and what was given ba
     CHECK((third > second) == !descends);
     card.free(first, 4 * kPage);
     CHECK(*card.allocate(kPage) == (descends ? first + 3 * kPage : first));
+  }
+}
+
+TEST_CASE("a block lies where a search page by page finds room for it, and shuffled ones where nothing else does") {
+  for (const AddressOrder order : {AddressOrder::ascending, AddressOrder::descending, AddressOrder::shuffled}) {
+    CAPTURE(order);
+    std::mt19937_64 random(7);
+    AddressSpace space(order, 3, 120);
+    std::vector<bool> taken(120);
+    std::vector<std::pair<std::int64_t, std::int64_t>> blocks;
+    int full = 0;
+    for (int i = 0; i < 3000; ++i) {
+      if (!blocks.empty() && random() % 5 < 2) {
+        std::swap(blocks[random() % blocks.size()], blocks.back());
+        const auto [first, count] = blocks.back();
+        blocks.pop_back();
+        space.give_back(first, count);
+        set_taken(taken, first, count, false);
+        continue;
+      }
+      const auto count = static_cast<std::int64_t>(1 + random() % 9);
+      const std::optional<std::int64_t> expected = place_among(taken, count, order == AddressOrder::descending);
+      const std::optional<std::int64_t> first = space.take(count);
+      REQUIRE(first.has_value() == expected.has_value());
+      full += first ? 0 : 1;
+      if (!first) continue;
+      if (order != AddressOrder::shuffled) REQUIRE(*first == *expected);
+      for (std::int64_t page = *first; page < *first + count; ++page) REQUIRE(!taken[static_cast<std::size_t>(page)]);
+      set_taken(taken, *first, count, true);
+      blocks.emplace_back(*first, count);
+    }
+    CHECK(full > 100);
   }
 }
 
