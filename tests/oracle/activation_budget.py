@@ -6,7 +6,6 @@ Both are asked about a layer of Llama-3.1-8B in bf16 on 4096 tokens. PyTorch tra
 import json
 import os
 import pathlib
-import re
 import subprocess
 import tempfile
 
@@ -17,6 +16,8 @@ from torch._functorch.aot_autograd import aot_function, make_boxed_func
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.flop_counter import flop_registry, register_flop_formula
+
+from program_flops import flops_of_step
 
 VRAMFIT = pathlib.Path(os.environ.get("VRAMFIT_BIN_DIR", pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "bin"), "vramfit")
 HIDDEN, HEADS, KV_HEADS, HEAD, FFN, TOKENS = 4096, 32, 8, 128, 14336, 4096
@@ -102,15 +103,8 @@ def vramfit(command, layers, checkpointing, *flags):
                               capture_output=True, text=True, check=True).stdout
 
 
-def flops_of_step(layers, checkpointing):
-    section, own, calls = "", {}, []
-    for line in vramfit("program", layers, checkpointing).splitlines():
-        if not line.startswith(" "):
-            section = line
-        if call := re.match(r"  call (block \d+)", line):
-            calls += [call[1]] if section == "last micro-batch" else []
-        own[section] = own.get(section, 0) + sum(map(int, re.findall(r"(\d+) FLOPs of", line)))
-    return own["last micro-batch"] + sum(own[call] for call in calls)
+def step_flops(layers, checkpointing):
+    return flops_of_step(vramfit("program", layers, checkpointing))
 
 
 def live_at_loss(layers, checkpointing):
@@ -124,7 +118,7 @@ def of_a_layer(figure, checkpointing):
 
 def main():
     input_alone, all_kept = (of_a_layer(live_at_loss, how) for how in ("full", "none"))
-    computed_once = of_a_layer(flops_of_step, "none")
+    computed_once = of_a_layer(step_flops, "none")
     _, backward = partitioned(1)
     failures = []
     print("| PyTorch's budget | it keeps, MiB | and computes again, TFLOP | vramfit's budget | it keeps | and computes again |\n|-|-|-|-|-|-|")
@@ -133,7 +127,7 @@ def main():
         percent = -(-100 * kept // (all_kept - input_alone))
         ours = f"budget:{percent}%" if percent > 0 else "full"
         bytes_kept = of_a_layer(live_at_loss, ours) - input_alone
-        again, theirs = of_a_layer(flops_of_step, ours) - computed_once, total - backward
+        again, theirs = of_a_layer(step_flops, ours) - computed_once, total - backward
         print(f"| {budget} | {kept / MIB:.1f} | {theirs / 1e12:.3f} | {ours} | {bytes_kept / MIB:.1f} | {again / 1e12:.3f} |")
         if bytes_kept > kept + (all_kept - input_alone) / 100 or again > MOST_BEYOND * theirs:
             failures.append(f"{ours}: {bytes_kept} bytes, {again} FLOPs beside {kept} and {theirs}")
