@@ -85,6 +85,13 @@ void SafetensorsWriter::append(const at::Tensor& tensor) {
   file_.write({static_cast<const char*>(plain.const_data_ptr()), plain.nbytes()});
 }
 
+void dump_tensor(const std::string& name, const at::Tensor& tensor, const std::string& path) {
+  const LabelScope scope(Category::temporaries, "dump");
+  SafetensorsWriter writer(path, {{name, tensor.sizes().vec()}});
+  writer.append(tensor);
+  writer.close();
+}
+
 void dump_units(const DumpContext& context, const std::vector<UnitState>& units, PartOf part, bool trainable_only,
                 const std::string& path) {
   const LabelScope scope(Category::temporaries, "dump");

@@ -32,6 +32,9 @@ class SafetensorsWriter {
   ResultFile file_;
 };
 
+/// Writes a file with one tensor.
+void dump_tensor(const std::string& name, const at::Tensor& tensor, const std::string& path);
+
 /// What is written of a parameter: the rank's part of it, or of its gradient, which may be undefined.
 using PartOf = at::Tensor (*)(const UnitState& unit, const UnitParameter& p);
 inline constexpr PartOf kShard = [](const UnitState& unit, const UnitParameter& p) { return unit.numbers(p); };

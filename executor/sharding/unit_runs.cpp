@@ -11,6 +11,7 @@
 #include "executor/training/counter_random.h"
 #include "executor/training/scaled_masters_torch.h"
 #include "executor/training/tensor_torch.h"
+#include "program/stages/offload.h"
 
 namespace vramfit {
 
@@ -182,6 +183,12 @@ void UnitRuns::update(Operands& operands, const StepOfUpdate& step) const {
   step.function(call);
 }
 
+void copy_buffer(Operands& operands) { operands.view(1).copy_(operands.view(0), /*non_blocking=*/true); }
+
+bool sends_to_update(const program::Run& run, const Job& job) {
+  return run.unit >= 0 && run.stream == Stream::to_host && !offload_of(job).gradients;
+}
+
 void add_unit_runs(ProgramRunner& runner) {
   using program::Kernel;
   runner.on(Kernel::zero, [](Operands& o) {
@@ -198,8 +205,7 @@ void add_unit_runs(ProgramRunner& runner) {
       }
     });
   }
-  // To and from the host beside everything else: who needs it waits for the copy's token.
-  runner.on(Kernel::copy, [](Operands& o) { o.view(1).copy_(o.view(0), /*non_blocking=*/true); });
+  runner.on(Kernel::copy, copy_buffer);
   for (const Kernel kernel : {Kernel::add, Kernel::add_whole, Kernel::add_own}) {
     runner.on(kernel, [](Operands& o) {
       at::Tensor to = o.view(1);

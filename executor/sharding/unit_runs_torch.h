@@ -62,6 +62,12 @@ class UnitRuns {
   UnitContext context_;
 };
 
+/// To and from the host beside everything else: who needs it waits for the copy's token.
+void copy_buffer(Operands& operands);
+
+/// Whether the run sends a unit's gradient, which is whole, to its update in host memory.
+bool sends_to_update(const program::Run& run, const Job& job);
+
 /// A table's rows of those runs that need nothing but what the program views: zeros, copies, sums.
 void add_unit_runs(ProgramRunner& runner);
 

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -183,6 +182,10 @@ void Trainer::State::add_step_runs() {
   runner.on(Kernel::norm_parts, [this](Operands& o) { clipping.add_parts(o); });
   runner.on(Kernel::norm_rest, [this](Operands& o) { clipping.add_rest(o); });
   runner.on(Kernel::scale, [this](Operands& o) { clipping.scale(o); });
+  runner.on(Kernel::copy, [this](Operands& o) {
+    if (sends_to_update(o.run(), in.job)) gradients_ready();
+    copy_buffer(o);
+  });
   runner.on(Kernel::update, [this](Operands& o) {
     gradients_ready();
     unit_runs.update(o, {.function = optimizer_step,
@@ -361,7 +364,7 @@ void Trainer::State::mask(Operands& operands) {
 /// All contributions of the step are in the gradient shards, and masked, from here on.
 void Trainer::State::gradients_ready() {
   if (std::exchange(gradients_are_ready, true)) return;
-  if (in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
+  if (facts.step == 0 || in.dumps.gradients_step != facts.step || in.dumps.directory.empty()) return;
   dump(kGradients, true, fmt::format("gradients-step{}.safetensors", facts.step),
        scaler.is_on() ? scaler.scale()->item<double>() : 1);
 }
@@ -374,12 +377,9 @@ void Trainer::State::dump(PartOf part, bool trainable_only, const std::string& f
 
 void Trainer::State::dump_logits(const Segment& segment, const Value& value, const at::Tensor& tensor) const {
   if (segment.role != SegmentRole::head || &value != &segment.values[at_index(segment.output)]) return;
-  const LabelScope scope(Category::temporaries, "dump");
-  const std::string file = fmt::format("{}/logits-step{}-micro{}-rank{}.safetensors", in.dumps.directory, facts.step,
-                                       facts.micro_batch, in.groups.world().rank());
-  SafetensorsWriter writer(file, {{"logits", tensor.sizes().vec()}});
-  writer.append(tensor);
-  writer.close();
+  dump_tensor("logits", tensor,
+              fmt::format("{}/logits-step{}-micro{}-rank{}.safetensors", in.dumps.directory, facts.step,
+                          facts.micro_batch, in.groups.world().rank()));
 }
 
 Trainer::Trainer(const TrainInputs& inputs) : state_(std::make_unique<State>(inputs)) {}

@@ -42,10 +42,10 @@ class Run:
 class Workplace:
     """Tokens, a plan for each layout, and one run after the other, in a directory of its own."""
 
-    def __init__(self, family="llama", steps=6, rows=4, sequence=16, flags=()):
+    def __init__(self, family="llama", steps=6, rows=4, sequence=16, clip="0.5", flags=()):
         self.directory = tempfile.TemporaryDirectory(prefix="vramfit-checkpoints-")
         self.model, self.steps, self.rows, self.sequence = os.path.join(MODELS, f"{family}.json"), steps, rows, sequence
-        self.flags = ["--token-bytes", "4", "--steps", str(steps), "--lr", "0.01", "--warmup", "2", "--clip", "0.5", "--weight-decay", "0.3",
+        self.flags = ["--token-bytes", "4", "--steps", str(steps), "--lr", "0.01", "--warmup", "2", "--clip", clip, "--weight-decay", "0.3",
                       "--seed", "7", "--threads", "1", *flags]
         self.plans = {}
         with open(self.model, encoding="utf-8") as f:

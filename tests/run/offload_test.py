@@ -19,11 +19,12 @@ class Offload(unittest.TestCase):
     def setUpClass(cls):
         cls.place = Workplace("llama", steps=3)
 
-    def trained(self, ranks, job, *flags):
-        full = self.place.fresh("full")
-        run = self.place.run("--dump-gradients", "2", "--save-full", full, *flags, ranks=ranks, job=job)
+    def trained(self, ranks, job, *flags, place=None):
+        place = place or self.place
+        full = place.fresh("full")
+        run = place.run("--dump-gradients", "2", "--save-full", full, *flags, ranks=ranks, job=job)
         self.assertEqual(run.code, 0, run.errors)
-        return run.losses, run.parameters, contents(os.path.join(full, "model.safetensors")), contents(self.place.path("dump", "gradients-step2.safetensors"))
+        return run.losses, run.parameters, contents(os.path.join(full, "model.safetensors")), contents(place.path("dump", "gradients-step2.safetensors"))
 
     def test_same_numbers(self):
         for ranks, job in JOBS:
@@ -31,6 +32,13 @@ class Offload(unittest.TestCase):
             for kind in KINDS:
                 with self.subTest(ranks=ranks, job=job, kind=kind):
                     self.assertTrue(self.trained(ranks, (*job, *SAME, "--offload", kind)) == kept)
+
+    def test_gradients_that_are_dumped_are_whole_where_nothing_is_clipped(self):
+        place = Workplace("llama", steps=3, clip="0")
+        kept = self.trained(2, (*SAME, "--offload", "none"), place=place)
+        for kind in KINDS[:2]:
+            with self.subTest(kind=kind):
+                self.assertTrue(self.trained(2, (*SAME, "--offload", kind), place=place) == kept)
 
     def test_replicas_keep_what_the_host_updates(self):
         job = ("--sharding", "hybrid-shard", "--mesh", "replicate=2,shard=2")
