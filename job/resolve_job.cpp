@@ -186,7 +186,7 @@ void check_rest(const Job& job) {
       if (job.mesh.shard % ranks == 0) groups += fmt::format("{}{}", groups.empty() ? "" : ", ", ranks);
     }
     throw Conflict(fmt::format("--reshard {}: {} ranks do not divide into such groups{}", reshard->ranks,
-                               job.mesh.shard, groups.empty() ? "" : ", only into groups of " + groups));
+                               job.mesh.shard, groups.empty() ? "; leave it out" : ", only into groups of " + groups));
   }
 }
 

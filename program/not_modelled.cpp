@@ -21,8 +21,9 @@ void refuse_field(const Job& job, std::string_view field) {
 void require_rules(const Job& job, const Cluster& cluster) {
   require_time_rules(job, cluster);
   if (eager::is_timed_alone(job)) {
-    throw NotModelled(fmt::format("memory of {} with --runtime {}", job.compile ? "--compile on" : "--precision fp8",
-                                  job_field_named("runtime").get(job)));
+    throw NotModelled(fmt::format("memory of {} with --runtime {} ({} is)",
+                                  job.compile ? "--compile on" : "--precision fp8", job_field_named("runtime").get(job),
+                                  job.compile ? "--compile off" : "--precision bf16-mixed"));
   }
 }
 

@@ -122,7 +122,9 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
   const std::span<const StackDefault> defaults = rules_of(asked);
   if (!question.job.stack.empty() && defaults.empty()) {
     return without_rules(question, asked, spec,
-                         fmt::format("--stack {} on {}", asked.stack->name, place_of(asked.cluster)), answered_by);
+                         fmt::format("--stack {} on {}{}", asked.stack->name, place_of(asked.cluster),
+                                     asked.cluster.is_cpu() ? "" : " (--stack transformers and vramfit are)"),
+                         answered_by);
   }
   const Efficiency efficiency = efficiency_by(question.calibration, asked.cluster, spec);
   Estimate result = estimate(

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "program/model_flops.h"
 #include "program/ops/rules.h"
@@ -185,7 +187,7 @@ std::string efficient_refuses(const OpContext& context) {
 }
 
 AttentionPath required(AttentionPath path, const char* flag, const std::string& refusal) {
-  if (!refusal.empty()) throw NotModelled("--attention " + std::string(flag) + " " + refusal);
+  if (!refusal.empty()) throw NotModelled(fmt::format("--attention {} {} (--attention auto is)", flag, refusal));
   return path;
 }
 

@@ -58,8 +58,10 @@ void require_card(const Job& job, const Cluster& cluster) {
                                   kTorchVersion));
   }
   if (capability < 80 && !uses_accelerate(job)) {
-    throw NotModelled(fmt::format("--modeling {} on cards below compute capability 8.0, which have no flash attention",
-                                  job_field_named("modeling").get(job)));
+    throw NotModelled(
+        fmt::format("--modeling {} on cards below compute capability 8.0, which have no flash attention (--stack "
+                    "transformers and vramfit are)",
+                    job_field_named("modeling").get(job)));
   }
   if (capability < 80 && job.precision.compute == Dtype::bf16) {
     throw NotModelled(

@@ -129,7 +129,7 @@ std::vector<bool> trainable_parameters(const Graph& graph, const Job& job) {
     for (const Op& op : segment.ops) require_frozen_direction(graph, op, trainable);
   }
   if (std::ranges::none_of(trainable, [](bool b) { return b; })) {
-    throw Conflict("--freeze leaves no parameter to train");
+    throw Conflict("--freeze leaves no parameter to train (freeze less, as layers:FIRST-LAST, or leave it out)");
   }
   return trainable;
 }

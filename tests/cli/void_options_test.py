@@ -42,7 +42,6 @@ NUMBERS_OF_KINDS = {"global-batch": ["1", "8", "6"], "seq-len": ["64", "512", "1
 # Refused, with what is nearest; which is accepted.
 NEAREST = [
     ((*FOUR, *OWN, "--state-dtype", "fp16"), "--state-dtype bf16"),
-    ((*FOUR, *OWN, "--gradient-dtype", "bf16", "--optimizer", "sgd"), "--optimizer adamw"),
     ((*FOUR, *OWN, "--gradient-dtype", "bf16", "--optimizer", "adamw:foreach"), "--optimizer adamw:fused"),
     ((*FOUR, "--stack", "transformers", "--gradient-dtype", "bf16"), "--stack vramfit"),
     ((*ONE, "--stack", "transformers", "--optimizer", "adamw-4bit"), "--optimizer adamw-4bit:torchao"),
@@ -83,6 +82,10 @@ NEAREST = [
     ((*FOUR, "--stack", "torchtitan", "--precision", "bf16-pure"), "--precision bf16-mixed"),
     ((*FOUR, "--stack", "torchtitan", "--checkpointing", "budget:40%"), "--checkpointing full"),
     ((*FOUR, "--stack", "torchtitan", "--grad-accum", "2"), "--grad-accum 1"),
+    ((*ONE, "--stack", "torchtitan"), "--stack transformers"),
+    ((*FOUR, "--stack", "torchtitan", "--compile", "on"), "--compile off"),
+    ((MODEL, "--gpus", "1xT4", "--stack", "torchtune"), "--stack transformers"),
+    ((MODEL, "--gpus", "1xT4", *OWN, "--attention", "flash"), "--attention auto"),
 ]
 
 

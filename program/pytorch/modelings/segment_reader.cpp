@@ -1,5 +1,7 @@
 #include "program/pytorch/modelings/segment_reader.h"
 
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 
@@ -16,7 +18,9 @@ void append_parameters(std::vector<int>& list, const NormParameters& of) {
 }
 
 void refuse_model(const Job& job, const std::string& what) {
-  throw NotModelled("--modeling " + job_field_named("modeling").get(job) + " for " + what);
+  const bool has_few_models = job.modeling == Modeling::torchtitan || job.modeling == Modeling::torchtune;
+  throw NotModelled(fmt::format("--modeling {} for {}{}", job_field_named("modeling").get(job), what,
+                                has_few_models ? " (--stack transformers is)" : ""));
 }
 
 const Op& SegmentReader::take(OpKind kind) {

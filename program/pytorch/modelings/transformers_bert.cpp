@@ -24,7 +24,7 @@ Bert::Bert(const Graph& graph, const Job& job, Torch& torch)
 
 void Bert::require_code(const Job& job) const {
   if (has_trl(job)) refuse_model(job, "BERT as a causal model, which TRL makes of it");
-  if (job.runtime == Runtime::deepspeed) refuse_model(job, "BERT with --runtime deepspeed");
+  if (job.runtime == Runtime::deepspeed) refuse_model(job, "BERT with --runtime deepspeed (--stack transformers is)");
   if (job.method == Method::qlora) refuse_model(job, "BERT with --method qlora");
   if (job.runtime == Runtime::pytorch_fsdp2) {
     // accelerate/utils/fsdp_utils.py: fsdp2_prepare_model, by BertModel._no_split_modules

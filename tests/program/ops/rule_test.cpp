@@ -258,14 +258,16 @@ TEST_CASE("attention choices that a kernel does not take are refused by name") {
   CHECK(refusal(op, Attention::cudnn) == "--attention cudnn");
   CHECK(refusal(op, Attention::flash) == "taken");
   op.device.compute_capability = 75;
-  CHECK(refusal(op, Attention::flash) == "--attention flash below compute capability 8.0");
+  CHECK(refusal(op, Attention::flash) == "--attention flash below compute capability 8.0 (--attention auto is)");
   op.op().attributes.softcap = 50;
-  CHECK(refusal(op, Attention::flash) == "--attention flash with a softcap");
-  CHECK(refusal(op, Attention::efficient) == "--attention efficient with a softcap");
+  CHECK(refusal(op, Attention::flash) == "--attention flash with a softcap (--attention auto is)");
+  CHECK(refusal(op, Attention::efficient) == "--attention efficient with a softcap (--attention auto is)");
   OneOp odd = attention_op(4, 2, 12);
   odd.on_cuda();
-  CHECK(refusal(odd, Attention::flash) == "--attention flash with a head_dim above 256 or not a multiple of 8");
-  CHECK(refusal(odd, Attention::efficient) == "--attention efficient with heads that are not a multiple of 16 bytes");
+  CHECK(refusal(odd, Attention::flash) ==
+        "--attention flash with a head_dim above 256 or not a multiple of 8 (--attention auto is)");
+  CHECK(refusal(odd, Attention::efficient) ==
+        "--attention efficient with heads that are not a multiple of 16 bytes (--attention auto is)");
   OneOp on_cpu = attention_op(4, 2, 16);
   CHECK(refusal(on_cpu, Attention::flash) == "--attention other than auto and math on CPU");
 }

@@ -125,7 +125,9 @@ TEST_CASE("checkpointing holds block inputs only, and rebuilds the rest before b
 TEST_CASE("freezing everything is refused with the flag's name") {
   Job job = tiny_job();
   job.freeze = {"*"};
-  CHECK_THROWS_WITH_AS(count_tiny(job), "--freeze leaves no parameter to train", InputError);
+  CHECK_THROWS_WITH_AS(count_tiny(job),
+                       "--freeze leaves no parameter to train (freeze less, as layers:FIRST-LAST, or leave it out)",
+                       InputError);
 }
 
 TEST_CASE("a difference between ledgers is told by the label of the first event that differs") {

@@ -72,7 +72,7 @@ TEST_CASE("layers that the model lacks, and ranges that are none, are refused wi
 }
 
 TEST_CASE("freezing everything is an error") {
-  CHECK(error_of("*") == "--freeze leaves no parameter to train");
+  CHECK(error_of("*") == "--freeze leaves no parameter to train (freeze less, as layers:FIRST-LAST, or leave it out)");
   CHECK_THROWS_AS(trained({"layers:0-2", "embeddings", "head"}), InputError);
 }
 
