@@ -46,8 +46,6 @@ std::string row(const std::string& name, Support bf16, Support fp16, Support fp8
                      support_name(fp8));
 }
 
-bool uses(const Job& job, Dtype dtype) { return job.precision.compute == dtype || job.precision.reduce == dtype; }
-
 /// Which kernels a job gets that asks for the engine's own.
 std::string kernels_note() {
   if (own_kernels() != nullptr) return fmt::format("CUDA kernels of {}\n", own_kernels_path());
@@ -87,10 +85,10 @@ std::string check_machine(const Job& job, const Cluster& planned, const Device& 
   actual.card.device = device;
   if (!device.name.empty()) actual.card.name = device.name;
   require_card_support(job, actual);
-  if (device.kind == DeviceKind::cuda && data_ranks(job) > 1 && uses(job, Dtype::bf16) &&
-      nccl_version() < kNcclOfBf16) {
-    throw InputError(fmt::format("NCCL {} can't sum bf16 (2.10 and later can); use --precision fp16-mixed or fp32",
-                                 version_text(nccl_version())));
+  if (device.kind == DeviceKind::cuda && sums_between_ranks(job, Dtype::bf16) && nccl_version() < kNcclOfBf16) {
+    throw InputError(
+        fmt::format("NCCL {} can't sum bf16 (2.10 and later can); use --reduce-dtype fp32 and --gradient-dtype fp32",
+                    version_text(nccl_version())));
   }
   std::string notes;
   if (job.kernels == KernelSource::vramfit && device.kind == DeviceKind::cuda) notes += kernels_note();

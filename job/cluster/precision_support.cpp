@@ -7,7 +7,9 @@
 
 #include "base/conflict.h"
 #include "base/error.h"
+#include "job/fields/trained_dtype.h"
 #include "job/run/rehearsal_command.h"
+#include "job/sharding/sharding.h"
 
 namespace vramfit {
 
@@ -104,6 +106,12 @@ std::string_view support_name(Support support) {
       return "none";
   }
   return "none";
+}
+
+bool sums_between_ranks(const Job& job, Dtype dtype) {
+  const std::int64_t shards = sharding_named(job.sharding).parameters ? job.mesh.shard : 1;
+  const bool has_replicas = data_ranks(job) > shards;
+  return (shards > 1 && job.precision.reduce == dtype) || (has_replicas && kept_gradient_dtype(job) == dtype);
 }
 
 std::string_view default_precision(const Cluster& cluster) {

@@ -40,6 +40,10 @@ std::string_view support_name(Support support);
 /// The first NCCL version that sums bf16.
 inline constexpr int kNcclOfBf16 = 21000;  // 2.10, as ncclGetVersion counts
 
+/// Whether ranks of the engine add up numbers of `dtype`: shards those of --reduce-dtype, and replicas gradients as
+/// they are kept.
+bool sums_between_ranks(const Job& job, Dtype dtype);
+
 /// The precision of a job that names none: fp32 on CPU ranks, bf16-mixed on cards that compute bf16, fp16-mixed on
 /// older ones.
 std::string_view default_precision(const Cluster& cluster);

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <optional>
+
 #include "base/error.h"
 #include "job/cluster/precision_support.h"
 
@@ -99,6 +101,25 @@ TEST_CASE("emulation is said") {
   const std::vector<std::string> on_cpu = precision_notes(in_precision("fp8"), parse_cluster("1xcpu-4GiB"));
   REQUIRE(on_cpu.size() == 1);
   CHECK(on_cpu[0].find("emulate FP8") != std::string::npos);
+}
+
+TEST_CASE("shards are added up in the reduce dtype, replicas in that of kept gradients, and one rank adds up nothing") {
+  const auto sums = [](const char* sharding, const Mesh& mesh, Dtype reduce, std::optional<Dtype> gradient) {
+    Job job = in_precision("bf16-mixed");
+    job.sharding = sharding;
+    job.mesh = mesh;
+    job.precision.reduce = reduce;
+    job.gradient_dtype = gradient;
+    return sums_between_ranks(job, Dtype::bf16);
+  };
+  const Mesh one{.replicate = 1, .shard = 1}, shards{.replicate = 1, .shard = 4}, both{.replicate = 2, .shard = 2};
+  CHECK_FALSE(sums("full-shard", one, Dtype::bf16, Dtype::bf16));
+  CHECK(sums("full-shard", shards, Dtype::bf16, std::nullopt));
+  CHECK_FALSE(sums("full-shard", shards, Dtype::f32, Dtype::bf16));
+  CHECK(sums("no-shard", shards, Dtype::f32, Dtype::bf16));
+  CHECK_FALSE(sums("no-shard", shards, Dtype::bf16, std::nullopt));
+  CHECK(sums("hybrid-shard", both, Dtype::f32, Dtype::bf16));
+  CHECK_FALSE(sums("hybrid-shard", both, Dtype::f32, std::nullopt));
 }
 
 TEST_CASE("the loss is scaled by itself where fp16 computes or reduces") {
