@@ -42,13 +42,13 @@ __device__ double squared(float x) { return static_cast<double>(x) * static_cast
 template <typename T>
 struct Rows {
   T* parameters;
-  const T* gradients;
+  AnyNumbers gradients;
   std::int64_t rows, columns;
   bool is_aligned;
 
   Rows(const AdafactorUpdate& update, const AdafactorParameter& p)
       : parameters(static_cast<T*>(update.parameters) + p.offset),
-        gradients(static_cast<const T*>(update.gradients) + p.offset),
+        gradients(gradients_from(update, p.offset)),
         rows(p.columns > 1 ? p.rows : std::min<std::int64_t>(p.rows, 1)),
         columns(p.columns > 1 ? p.columns : p.rows),
         is_aligned(columns % kPackOfParameter == 0 && begins_with_pack<kPackOfParameter>(parameters) &&
@@ -68,8 +68,14 @@ struct Rows {
       visit(Part<kPackOfParameter>{begin, columns - begin, is_aligned});
     }
   }
-  __device__ Pack<T, kPackOfParameter> gradient(const Part<kPackOfParameter>& part, std::int64_t row) const {
-    return part.read(gradients + row * columns);
+  __device__ Pack<float, kPackOfParameter> gradient(const Part<kPackOfParameter>& part, std::int64_t row) const {
+    const std::int64_t begin = row * columns + part.begin;
+    if (part.is_aligned && part.there >= kPackOfParameter) return gradients.pack<kPackOfParameter>(begin);
+    Pack<float, kPackOfParameter> pack{};
+    for (int i = 0; i < kPackOfParameter; ++i) {
+      if (i < part.there) pack.at[i] = gradients[begin + i];
+    }
+    return pack;
   }
 };
 
@@ -112,9 +118,10 @@ __global__ void find_rows(AdafactorUpdate update, AdafactorParameter p, Rows<T> 
   own.each_row([&](std::int64_t row) {
     double of_gradients = 0, of_parameters = 0;
     own.each_part([&](const Part<kPackOfParameter>& part) {
-      const Pack<T, kPackOfParameter> g = own.gradient(part, row), x = part.read(own.parameters + row * own.columns);
+      const Pack<float, kPackOfParameter> g = own.gradient(part, row);
+      const Pack<T, kPackOfParameter> x = part.read(own.parameters + row * own.columns);
       for (int k = 0; k < kPackOfParameter && k < part.there; ++k) {
-        of_gradients += squared(to_float(g.at[k]) / rates.divisor);
+        of_gradients += squared(g.at[k] / rates.divisor);
         of_parameters += squared(to_float(x.at[k]));
       }
     });
@@ -129,7 +136,6 @@ __global__ void find_rows(AdafactorUpdate update, AdafactorParameter p, Rows<T> 
 }
 
 /// The gradient's squares over each column.
-template <typename T>
 __global__ void __launch_bounds__(kThreadsOfColumns) find_columns(AdafactorUpdate update, AdafactorParameter p) {
   constexpr int kWarpsOfColumns = kThreadsOfColumns / kWarp;
   __shared__ double sums[kWarpsOfColumns][kWarp];
@@ -138,13 +144,13 @@ __global__ void __launch_bounds__(kThreadsOfColumns) find_columns(AdafactorUpdat
   double sum = 0;
   if (column < p.columns && !is_skipped(update)) {
     const float divisor = update.gradient_divisor == nullptr ? 1.0F : *update.gradient_divisor;
-    const T* const gradients = static_cast<const T*>(update.gradients) + p.offset + column;
+    const AnyNumbers gradients = gradients_from(update, p.offset + column);
     for (std::int64_t first = warp; first < p.rows; first += kWarpsOfColumns * kRowsInFp32) {
       float part = 0;
       for (int k = 0; k < kRowsInFp32; ++k) {
         const std::int64_t row = first + static_cast<std::int64_t>(k) * kWarpsOfColumns;
         if (row >= p.rows) break;
-        const float g = to_float(gradients[row * p.columns]) / divisor;
+        const float g = gradients[row * p.columns] / divisor;
         part += g * g;
       }
       sum += static_cast<double>(part);
@@ -173,17 +179,16 @@ __global__ void add_partials(AdafactorUpdate update, unsigned blocks, float* fir
 }
 
 /// Averages of columns, or of a vector's elements.
-template <typename T>
 __global__ void move_averages(AdafactorUpdate update, AdafactorParameter p) {
   __shared__ Rates rates;
   share_rates(update, rates);
   if (is_skipped(update)) return;
-  const T* const gradients = static_cast<const T*>(update.gradients) + p.offset;
+  const AnyNumbers gradients = gradients_from(update, p.offset);
   const std::int64_t numbers = p.columns > 1 ? p.columns : p.rows;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < numbers; i += step) {
     const double mean = p.columns > 1 ? static_cast<double>(p.sums[i]) / static_cast<double>(p.all_rows)
-                                      : squared(to_float(gradients[i]) / rates.divisor);
+                                      : squared(gradients[i] / rates.divisor);
     p.columns_averages[i] = rates.moved(p.columns_averages[i], mean);
   }
 }
@@ -210,9 +215,9 @@ __global__ void find_changes(AdafactorUpdate update, AdafactorParameter p, Rows<
     const float factor = factor_of(p, rates, row);
     double of_row = 0;
     own.each_part([&](const Part<kPackOfParameter>& part) {
-      const Pack<T, kPackOfParameter> g = own.gradient(part, row);
+      const Pack<float, kPackOfParameter> g = own.gradient(part, row);
       for (int k = 0; k < kPackOfParameter && k < part.there; ++k) {
-        of_row += squared(change_of(p, rates, factor, part.begin + k, to_float(g.at[k])));
+        of_row += squared(change_of(p, rates, factor, part.begin + k, g.at[k]));
       }
     });
     squares += sum_of_warp(of_row);
@@ -237,10 +242,10 @@ __global__ void update_rows(AdafactorUpdate update, AdafactorParameter p, Rows<T
   own.each_row([&](std::int64_t row) {
     const float factor = factor_of(p, rates, row);
     own.each_part([&](const Part<kPackOfParameter>& part) {
-      const Pack<T, kPackOfParameter> g = own.gradient(part, row);
+      const Pack<float, kPackOfParameter> g = own.gradient(part, row);
       Pack<T, kPackOfParameter> x = part.read(own.parameters + row * own.columns);
       for (int k = 0; k < kPackOfParameter && k < part.there; ++k) {
-        const float change = change_of(p, rates, factor, part.begin + k, to_float(g.at[k]));
+        const float change = change_of(p, rates, factor, part.begin + k, g.at[k]);
         x.at[k] = rounded<T>(to_float(x.at[k]) * rates.kept - lost * change);
       }
       part.write(own.parameters + row * own.columns, x);
@@ -265,7 +270,7 @@ int adafactor_sums(const AdafactorUpdate& update, const AdafactorParameter& p, S
     const bool is_matrix = p.columns > 1;
     if (is_matrix && status == 0) {
       const auto groups = static_cast<unsigned>((p.columns + kWarp - 1) / kWarp);
-      status = launch(find_columns<T>, groups, kThreadsOfColumns, stream, update, p);
+      status = launch(find_columns, groups, kThreadsOfColumns, stream, update, p);
     }
     if (status != 0) return status;
     float* const averages = is_matrix ? p.sums + p.columns : nullptr;
@@ -278,7 +283,7 @@ int adafactor_change_sums(const AdafactorUpdate& update, const AdafactorParamete
     using T = decltype(number);
     const Rows<T> own(update, p);
     const unsigned blocks = blocks_of(own);
-    int status = launch(move_averages<T>, blocks_for(own.columns), kThreads, stream, update, p);
+    int status = launch(move_averages, blocks_for(own.columns), kThreads, stream, update, p);
     if (status == 0) status = launch(find_changes<T>, blocks, kThreads, stream, update, p, own);
     if (status != 0) return status;
     return launch(add_partials, 1, kWarp, stream, update, blocks, p.change_sum, static_cast<float*>(nullptr));

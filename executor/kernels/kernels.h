@@ -67,14 +67,14 @@ struct ScaledStretch {
   std::int64_t parameter, offset, elements;
 };
 
-/// An update of Adafactor, of which a parameter is done after the other. Parameters and gradients have one dtype.
+/// An update of Adafactor, of which a parameter is done after the other.
 struct AdafactorRates {
   double learning_rate, beta2_decay, eps1, eps2, update_clip, weight_decay;
 };
 struct AdafactorUpdate {
   void* parameters;
   const void* gradients;
-  Number number;
+  Number number, gradient;        // of parameters, and of gradients
   const float* steps;             // this update counted
   const float* gradient_divisor;  // null: none
   const float* found_inf;         // 1: nothing is changed, and sums are 0; null: none
@@ -234,7 +234,7 @@ struct Kernels {
 };
 
 /// Of this header: a library that was built from another one isn't used.
-inline constexpr int kInterface = 10;
+inline constexpr int kInterface = 11;
 
 /// The one symbol of the library, "vramfit_kernels"; null for another interface.
 using Find = const Kernels* (*)(int interface_version);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "executor/kernels/launch.cuh"
+#include "executor/optimizers/on_both.h"
 
 namespace vramfit::cuda {
 
@@ -111,10 +112,20 @@ struct AnyNumbers {
   }
 };
 
+VRAMFIT_ON_BOTH inline std::int64_t bytes_of(Number number) { return number == Number::f32 ? 4 : 2; }
+
 /// An update's gradients from `offset` on.
-__device__ inline AnyNumbers gradients_from(const AdamwUpdate& update, std::int64_t offset) {
+template <typename Update>
+VRAMFIT_ON_BOTH AnyNumbers gradients_from(const Update& update, std::int64_t offset) {
   const auto* const begin = static_cast<const std::uint8_t*>(update.gradients);
-  return {begin + offset * (update.gradient == Number::f32 ? 4 : 2), update.gradient};
+  return {begin + offset * bytes_of(update.gradient), update.gradient};
+}
+
+/// Whether packs of kCount can be read at once from here on.
+template <int kCount>
+bool begins_with_pack(const AnyNumbers& numbers) {
+  const std::int64_t bytes = std::min<std::int64_t>(16, kCount * bytes_of(numbers.number));
+  return reinterpret_cast<std::uintptr_t>(numbers.at) % static_cast<std::uintptr_t>(bytes) == 0;
 }
 
 /// Calls visit(part) for all packs of the elements that are the thread's.

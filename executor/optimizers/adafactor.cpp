@@ -56,11 +56,12 @@ double sum_of(std::int64_t count, const Term& term) {
 
 double squared(float x) { return static_cast<double>(x) * static_cast<double>(x); }
 
-template <typename Number>
+template <typename Number, typename Gradient>
 class Update {
  public:
-  explicit Update(OptimizerCall& call)
+  Update(OptimizerCall& call, const Gradient* gradients)
       : call_(call),
+        all_gradients_(gradients),
         divisor_(number(call.gradient_divisor, 1)),
         row_(call.states[0].defined() ? call.states[0].mutable_data_ptr<float>() : nullptr),
         column_(call.states[1].defined() ? call.states[1].mutable_data_ptr<float>() : nullptr),
@@ -78,7 +79,7 @@ class Update {
     for (const ParameterRows& p : call_.rows) {
       p_ = p;
       parameters_ = call_.parameters.mutable_data_ptr<Number>() + p.offset;
-      gradients_ = call_.gradients.const_data_ptr<Number>() + p.offset;
+      gradients_ = all_gradients_ + p.offset;
       if (call_.sums.size() < 2) {
         find_sums();
       } else if (call_.finds_sums) {
@@ -196,6 +197,7 @@ class Update {
   }
 
   OptimizerCall& call_;
+  const Gradient* all_gradients_;
   float divisor_, share_ = 0;
   double rate_ = 0;
   // From the parameter that is looked at on.
@@ -203,7 +205,7 @@ class Update {
   float epsilon_;
   ParameterRows p_;
   Number* parameters_ = nullptr;
-  const Number* gradients_ = nullptr;
+  const Gradient* gradients_ = nullptr;
 };
 
 void adafactor_on_cpu(OptimizerCall& call) {
@@ -212,8 +214,11 @@ void adafactor_on_cpu(OptimizerCall& call) {
     return;
   }
   if (call.sums.size() == 1) *call.states[3].mutable_data_ptr<float>() += 1.0F;
-  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, call.parameters.scalar_type(), "adafactor",
-                                  [&] { Update<scalar_t>(call).run(); });
+  AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, call.parameters.scalar_type(), "adafactor", [&] {
+    with_gradients(call, [&](const auto* gradients) {
+      Update<scalar_t, std::decay_t<decltype(*gradients)>>(call, gradients).run();
+    });
+  });
 }
 
 }  // namespace

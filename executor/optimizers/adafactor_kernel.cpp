@@ -24,6 +24,7 @@ cuda::AdafactorUpdate update_of(OptimizerCall& call) {
   return {.parameters = call.parameters.mutable_data_ptr(),
           .gradients = call.gradients.const_data_ptr(),
           .number = number_of(call.parameters.scalar_type()),
+          .gradient = number_of(call.gradients.scalar_type()),
           .steps = call.states[3].const_data_ptr<float>(),
           .gradient_divisor = number_at(call.gradient_divisor),
           .found_inf = number_at(call.found_inf),

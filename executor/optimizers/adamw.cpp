@@ -1,17 +1,15 @@
 // AdamW. Where parameters, gradients and states have one dtype, by LibTorch's fused kernel: one call over a unit's flat
-// tensors. Where some have another, which that kernel refuses, an own loop on CPU ranks, and on GPUs an own kernel or
-// chunks: with that kernel, where only gradients have another.
+// tensors. Where some have another, which that kernel refuses, an own loop on CPU ranks, and on GPUs an own kernel, or
+// that one over chunks in fp32.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_fused_adamw.h>
 
-#include <algorithm>
-#include <cstdint>
 #include <vector>
 
 #include "executor/optimizers/adam_elements_torch.h"
 #include "executor/optimizers/adamw_forms.h"
 #include "executor/optimizers/adamw_kernels.h"
-#include "executor/optimizers/block_adamw_cuda.h"
+#include "executor/optimizers/fp32_chunks_torch.h"
 
 namespace vramfit {
 
@@ -26,16 +24,14 @@ void count(at::Tensor& step) {
   }
 }
 
-/// Of the elements from `first` on whose gradients these are; it allocates nothing on either device.
-void update_by_fused(OptimizerCall& call, std::int64_t first, const at::Tensor& gradient) {
-  const auto part = [&](const at::Tensor& flat) {
-    return std::vector<at::Tensor>{flat.narrow(0, first, gradient.numel())};
-  };
-  const std::vector<at::Tensor> gradients{gradient}, steps{call.states[2]};
+/// It allocates nothing on either device.
+void update_by_fused(OptimizerCall& call) {
+  const std::vector<at::Tensor> parameters{call.parameters}, gradients{call.gradients}, first{call.states[0]},
+      second{call.states[1]}, steps{call.states[2]};
   const OptimizerOptions& o = call.options;
-  at::_fused_adamw_(part(call.parameters), gradients, part(call.states[0]), part(call.states[1]), {}, steps,
-                    o.learning_rate, o["beta1"], o["beta2"], o["weight-decay"], o["eps"], false, false,
-                    optional(call.gradient_divisor), optional(call.found_inf));
+  at::_fused_adamw_(parameters, gradients, first, second, {}, steps, o.learning_rate, o["beta1"], o["beta2"],
+                    o["weight-decay"], o["eps"], false, false, optional(call.gradient_divisor),
+                    optional(call.found_inf));
 }
 
 /// `update` of a step that is counted, unless it is skipped.
@@ -48,23 +44,7 @@ void in_counted_step(OptimizerCall& call, const Update& update) {
 }
 
 void fused_adamw(OptimizerCall& call) {
-  in_counted_step(call, [&] { update_by_fused(call, 0, call.gradients); });
-}
-
-/// Gradients of 16 bits become fp32 in the scratch, chunk by chunk.
-void fused_adamw_in_chunks(OptimizerCall& call) {
-  const std::int64_t elements = call.parameters.numel(), most = call.scratch->numel();
-  in_counted_step(call, [&] {
-    for (std::int64_t first = 0; first < elements; first += most) {
-      const std::int64_t count = std::min(most, elements - first);
-      update_by_fused(call, first, call.scratch->narrow(0, 0, count).copy_(call.gradients.narrow(0, first, count)));
-    }
-  });
-}
-
-bool is_of_one_dtype(const OptimizerCall& call) {
-  const at::ScalarType type = call.parameters.scalar_type();
-  return call.states[0].scalar_type() == type && call.gradients.scalar_type() == type;
+  in_counted_step(call, [&] { update_by_fused(call); });
 }
 
 void adamw_on_cpu(OptimizerCall& call) {
@@ -80,8 +60,7 @@ void adamw_on_cpu(OptimizerCall& call) {
 
 void adamw_on_cuda(OptimizerCall& call) {
   if (is_of_one_dtype(call)) return fused_adamw(call);
-  const bool is_wide = call.parameters.scalar_type() == at::kFloat && call.states[0].scalar_type() == at::kFloat;
-  is_wide ? fused_adamw_in_chunks(call) : update_chunks_on_cuda(call);
+  in_counted_step(call, [&] { update_in_fp32(call, 2, update_by_fused); });
 }
 
 void adamw_by_kernel(OptimizerCall& call) { is_of_one_dtype(call) ? fused_adamw(call) : update_plain_by_kernel(call); }

@@ -50,13 +50,14 @@ void update_elements(OptimizerCall& call, const Update& update) {
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, call.parameters.scalar_type(), "update", [&] {
     auto* const parameters = call.parameters.mutable_data_ptr<scalar_t>();
     auto* const states = call.states[0].mutable_data_ptr<scalar_t>();
-    const auto* const gradients = call.gradients.const_data_ptr<scalar_t>();
-    at::parallel_for(0, call.parameters.numel(), kGrain, [&](std::int64_t first, std::int64_t end) {
-      kernels::on_widest([&] {
-        VRAMFIT_INDEPENDENT_ELEMENTS
-        for (std::int64_t i = first; i < end; ++i) {
-          update(parameters[i], static_cast<float>(gradients[i]) / divisor, states[i]);
-        }
+    with_gradients(call, [&](const auto* gradients) {
+      at::parallel_for(0, call.parameters.numel(), kGrain, [&](std::int64_t first, std::int64_t end) {
+        kernels::on_widest([&] {
+          VRAMFIT_INDEPENDENT_ELEMENTS
+          for (std::int64_t i = first; i < end; ++i) {
+            update(parameters[i], static_cast<float>(gradients[i]) / divisor, states[i]);
+          }
+        });
       });
     });
   });

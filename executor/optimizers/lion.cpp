@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "executor/optimizers/elements_torch.h"
+#include "executor/optimizers/fp32_chunks_torch.h"
 
 namespace vramfit {
 
@@ -25,7 +26,7 @@ void lion_on_cpu(OptimizerCall& call) {
 
 /// In place, and nothing is read by the host. With d = g - m in the gradient's place, the new m is m + (1 - beta2) d
 /// and c is that m + (beta2 - beta1) d. Where a gradient overflowed, d and what parameters lose are multiplied by 0.
-void lion_on_cuda(OptimizerCall& call) {
+void lion_by_calls(OptimizerCall& call) {
   const OptimizerOptions& o = call.options;
   at::Tensor &d = call.gradients, &m = call.states[0];
   const auto nothing_if_skipped = [&] {
@@ -39,6 +40,10 @@ void lion_on_cuda(OptimizerCall& call) {
   d.mul_(o["beta2"] - o["beta1"]).add_(m).sign_().add_(call.parameters, o["weight-decay"]);
   nothing_if_skipped();
   call.parameters.sub_(d, o.learning_rate);
+}
+
+void lion_on_cuda(OptimizerCall& call) {
+  is_of_one_dtype(call) ? lion_by_calls(call) : update_in_fp32(call, 1, lion_by_calls);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "executor/optimizers/elements_torch.h"
+#include "executor/optimizers/fp32_chunks_torch.h"
 
 namespace vramfit {
 
@@ -28,7 +29,7 @@ void sgd_on_cpu(OptimizerCall& call) {
 
 /// Never told that a step is the first one: a buffer of zeros gives what the kernel would compute then, also when the
 /// steps before were skipped. Without momentum the kernel takes no buffer.
-void sgd_on_cuda(OptimizerCall& call) {
+void fused_sgd(OptimizerCall& call) {
   constexpr double kDampening = 0;
   constexpr bool kNesterov = false, kMaximize = false, kIsFirst = false;
   const OptimizerOptions& o = call.options;
@@ -38,6 +39,8 @@ void sgd_on_cuda(OptimizerCall& call) {
   at::_fused_sgd_(parameters, gradients, buffers, o["weight-decay"], momentum, o.learning_rate, kDampening, kNesterov,
                   kMaximize, kIsFirst, optional(call.gradient_divisor), optional(call.found_inf));
 }
+
+void sgd_on_cuda(OptimizerCall& call) { is_of_one_dtype(call) ? fused_sgd(call) : update_in_fp32(call, 1, fused_sgd); }
 
 }  // namespace
 

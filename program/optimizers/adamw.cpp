@@ -1,9 +1,9 @@
 // AdamW (Loshchilov and Hutter, "Decoupled Weight Decay Regularization", ICLR 2019).
-#include <algorithm>
 #include <array>
 
 #include "program/optimizers/adamw_forms.h"
 #include "program/optimizers/block_states.h"
+#include "program/optimizers/fp32_chunks.h"
 #include "program/optimizers/optimizers.h"
 #include "program/pytorch/optimizers.h"
 
@@ -15,39 +15,26 @@ using Holds = OptimizerState::Holds;
 
 constexpr std::array kStates{OptimizerState{"exp_avg"}, OptimizerState{"exp_avg_sq"},
                              OptimizerState{"step", Holds::updates}};
+constexpr std::int64_t kAverages = 2;
 constexpr std::array kForms{OptimizerImplementation::fused, OptimizerImplementation::foreach,
                             OptimizerImplementation::loop, OptimizerImplementation::paged};
 constexpr std::array kPytorch{OptimizerImplementation::fused, OptimizerImplementation::foreach,
                               OptimizerImplementation::loop, OptimizerImplementation::paged,
                               OptimizerImplementation::deepspeed};
 
-bool is_fused(const UnitUpdate& update) { return update.state == update.storage && update.gradient == update.storage; }
-
-/// Whether LibTorch's fused kernel updates one chunk after the other, whose gradients are made fp32 in the scratch.
-bool is_fused_in_chunks(const UnitUpdate& update) {
-  const bool is_wide = update.state == Dtype::f32 && update.storage == Dtype::f32 && update.gradient != Dtype::f32;
-  return is_wide && update.device == DeviceKind::cuda && !wants_own_kernel(update);
-}
-
-Work work_of_fused_chunks(const UnitUpdate& update) {
-  Work work = work_of_adamw_at_once(update);  // counting, too
-  work.launches = 1 + 2 * ceil_div(update.elements, kBlockStatesChunk);
-  work.bytes += static_cast<double>((update.elements * (2 * dtype_bytes(Dtype::f32))).n);
-  return work;
-}
+bool is_in_chunks(const UnitUpdate& update) { return is_in_fp32_chunks(update) && !wants_own_kernel(update); }
 
 /// Counting the step, and one kernel for all, which reads the gradient and reads and writes parameters and averages.
 Work work_of_adamw(const UnitUpdate& update) {
   if (is_of_calls(update.form)) return work_of_adamw_calls(update);
-  if (is_fused_in_chunks(update)) return work_of_fused_chunks(update);
-  const bool is_at_once = is_fused(update) || update.device == DeviceKind::cpu || wants_own_kernel(update);
-  return is_at_once ? work_of_adamw_at_once(update) : work_of_adamw_in_chunks(update);
+  constexpr std::int64_t kCounting = 1;
+  return is_in_chunks(update) ? work_of_fp32_chunks(update, kAverages, work_of_adamw_at_once, kCounting)
+                              : work_of_adamw_at_once(update);
 }
 
 std::int64_t scratch_of_adamw(const UnitUpdate& update) {
   if (is_of_calls(update.form)) return update.device == DeviceKind::cuda ? kAdamwFormNumbers : 0;
-  if (is_fused_in_chunks(update)) return std::min(update.elements, kBlockStatesChunk);
-  return is_fused(update) ? 0 : adamw_scratch(update, update.elements);
+  return is_in_chunks(update) ? fp32_chunks_scratch(update, kAverages) : 0;
 }
 
 }  // namespace
@@ -57,7 +44,6 @@ const Optimizer optimizers::adamw{.states = kStates,
                                   .scratch = scratch_of_adamw,
                                   .temporaries = temporaries_of_adamw,
                                   .takes_other_states = true,
-                                  .takes_other_gradients = true,
                                   .implementations = kForms,
                                   .pytorch = kPytorch,
                                   .pytorch_step = eager::adamw_step};

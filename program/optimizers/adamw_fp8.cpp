@@ -52,7 +52,6 @@ const Optimizer optimizers::adamw_fp8{.states = kStates,
                                       .work = work_of_adamw_fp8,
                                       .block = kMaximaOf,
                                       .scratch = scratch_of_adamw_fp8,
-                                      .takes_other_gradients = true,
                                       .implementations = kFusedOnly,
                                       .pytorch = {},
                                       .pytorch_step = nullptr};

@@ -78,7 +78,6 @@ struct BlockAdamw {
                                   .work = work,
                                   .block = kBlock,
                                   .scratch = scratch,
-                                  .takes_other_gradients = true,
                                   .implementations = kFusedOnly,
                                   .pytorch = {},
                                   .pytorch_step = nullptr};

@@ -110,7 +110,6 @@ struct Optimizer {
   std::vector<UpdateTemporary> (*temporaries)(const Unit& unit, const UnitUpdate& update) = nullptr;
   std::span<const OptimizerSums> sums = {};  // in the order in which they are found, each from those before it
   bool takes_other_states = false;           // of another dtype than the parameters
-  bool takes_other_gradients = false;        // likewise
   bool rounds_randomly = false;              // parameters, which must be stored in bf16 then
   std::span<const OptimizerImplementation> implementations;  // that executor/optimizers has
   std::span<const OptimizerImplementation> pytorch;          // that `pytorch_step` knows

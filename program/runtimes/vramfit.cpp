@@ -86,14 +86,11 @@ void require_states(const Job& job) {
 /// Whatever dtype ranks reduce in, gradients wait for the update in the parameters' dtype or in one of their own.
 void require_gradients(const Job& job) {
   const Dtype storage = job.precision.storage, kept = kept_gradient_dtype(job);
-  const bool is_of_calls_alone = is_of_calls(job.optimizer_implementation);
-  if (kept == storage || (optimizer_named(job.optimizer).takes_other_gradients && !is_of_calls_alone)) return;
+  if (kept == storage || !is_of_calls(job.optimizer_implementation)) return;
   throw Excluded(fmt::format(
-      "--optimizer {} with --storage-dtype {} and --gradient-dtype {} ({}, or leave out "
-      "--gradient-dtype)",
-      job_field_named("optimizer").get(job), dtype_name(storage), dtype_name(kept),
-      is_of_calls_alone ? fmt::format("LibTorch's calls take one dtype: use --optimizer {}:fused", job.optimizer)
-                        : "its update takes gradients of the parameters' dtype: use --optimizer adamw"));
+      "--optimizer {} with --storage-dtype {} and --gradient-dtype {} (LibTorch's calls take one dtype: use "
+      "--optimizer {}:fused, or leave out --gradient-dtype)",
+      job_field_named("optimizer").get(job), dtype_name(storage), dtype_name(kept), job.optimizer));
 }
 
 /// LibTorch's fused kernels want states of the parameters' dtype; optimizers with updates of their own say otherwise.

@@ -7,8 +7,8 @@
     gradient_dtypes.py mistakes   in that reference must be noticed
 
 A sum that lies on the border of two numbers of 16 bits may be rounded the other way on each side, so training is compared by the distance of
-all of the first step's gradients, beside that of gradients that aren't rounded, and by losses. AdamW, which alone has such gradients, magnifies
-last bits in its first steps. Left out are orders of rounding that the reference doesn't have: tied embeddings, of which each use is rounded, more
+all of the first step's gradients, beside that of gradients that aren't rounded, and by losses; with AdamW by no more, as it magnifies
+last bits in its first steps, and otherwise by what the updates changed. Left out are orders of rounding that the reference doesn't have: tied embeddings, of which each use is rounded, more
 than two replicas, which round each addition, and accumulated gradients in host memory, which are rounded before they are added.
 """
 
@@ -18,7 +18,7 @@ import executor
 import reference
 from executor import Case, Workplace, batches
 from fp8_gradients import distances, gradients_of
-from parity import Comparison, report
+from parity import FAR_ELEMENTS, Comparison, far_elements, report
 from parts import run_part
 
 HYPER = reference.Hyper(steps=3)
@@ -79,19 +79,24 @@ CLOSE = {"bf16": 3e-4, "fp16": 4e-5}   # of norms: a fifth of what rounding to t
 
 CASES = [("llama", 1, "bf16", {"accumulation": 3}), ("llama", 2, "bf16", {"accumulation": 2}), ("phi3", 2, "bf16", {"checkpointing": "full"}),
          ("llama", 2, "bf16", {"sharding": "no-shard"}), ("phi3", 2, "fp16", {"accumulation": 2}), ("llama", 2, "fp16", {"loss": "chunked:3"}),
-         ("llama", 1, "bf16", {"more": ("--offload", "optimizer+gradients")}), ("phi3", 2, "bf16", {"more": ("--offload", "optimizer")})]
+         ("llama", 2, "bf16", {"hyper": HYPER.with_(optimizer="sgd", lr=0.05)}), ("llama", 1, "fp16", {"hyper": HYPER.with_(optimizer="lion", lr=1e-3), "accumulation": 2}),
+         ("phi3", 2, "bf16", {"hyper": HYPER.with_(optimizer="adafactor", lr=0.02)}), ("llama", 1, "bf16", {"more": ("--offload", "optimizer+gradients")}), ("phi3", 2, "bf16", {"more": ("--offload", "optimizer")})]
 
 
 def training():
     ok = True
     for family, ranks, dtype, options in CASES:
-        others = {name: value for name, value in options.items() if name != "more"}
+        others = {name: value for name, value in options.items() if name not in ("more", "hyper")}
+        hyper = options.get("hyper", HYPER)
         case, place = Case(family, ranks=ranks, extra=flags(dtype, *options.get("more", ())), **others), Workplace(family)
-        ours, c = place.executor(case, HYPER), Comparison()
-        theirs, whole = recipe(case, place, HYPER, dtype), recipe(case, place, HYPER, dtype, "not rounded")
-        distance, far = (distances(ours, other, place.state)["gradients"] for other in (theirs, whole))
-        c.hold("gradients", family, distance, CLOSE[dtype])
-        c.hold("gradients / distance from those that aren't rounded", family, distance / far, 0.25)
+        ours, c = place.executor(case, hyper), Comparison()
+        theirs, whole = recipe(case, place, hyper, dtype), recipe(case, place, hyper, dtype, "not rounded")
+        distance, far = (distances(ours, other, place.state) for other in (theirs, whole))
+        for what in ("gradients", "updates") if hyper.optimizer in ("sgd", "adafactor") else ("gradients",):
+            c.hold(what, family, distance[what], CLOSE[dtype])
+            c.hold(f"{what} / distance from those that aren't rounded", family, distance[what] / far[what], 0.25)
+        if hyper.optimizer == "lion":
+            c.hold("elements more than a step away", "all", far_elements(ours.parameters, theirs.parameters, hyper.lr / 2), FAR_ELEMENTS)
         for a, b in zip(ours.losses, theirs.losses, strict=True):
             c.hold("loss", family, abs(a - b) / abs(b), 1e-3)
         ok &= report(case, c)

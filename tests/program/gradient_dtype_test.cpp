@@ -38,6 +38,7 @@ TEST_CASE("gradients take what their dtype says, parameters and states what they
         "llama/2 2x2 cuda:90:132 sharding=hybrid-shard optimizer_in_backward=on clip=off",
         "llama/2 1x1 cuda:90:132 precision=bf16-mixed optimizer=adamw-8bit gradient_mask=keep:0.5",
         "llama/2 1x2 cuda:90:132 precision=bf16-mixed master_dtype=fp16 optimizer=adamw-fp8",
+        "llama/2 1x2 cuda:90:132 precision=bf16-mixed optimizer=adafactor",
         "llama/2 1x1 cuda:90:132 precision=bf16-mixed method=lora",
         "llama/2 1x1 cuda:90:132 offload=params grad_accum=2"}) {
     const testing::ResolvedJob usual = job_of(line);
@@ -96,6 +97,27 @@ TEST_CASE("GPUs update in chunks where gradients have another dtype, as LibTorch
   CHECK(bytes_called(program_of(job_of(line + " gradient_dtype=fp32 kernels=vramfit")), ": update scratch").n == 0);
 }
 
+TEST_CASE("what isn't fp32 of an update in chunks has an equal share of its scratch") {
+  struct Row {
+    const char* settings;
+    int numbers;  // of an element
+  };
+  for (const auto& [settings, numbers] :
+       {Row{"precision=bf16-pure gradient_dtype=fp32", 3}, Row{"precision=bf16-pure state_dtype=fp32", 2},
+        Row{"precision=bf16-pure gradient_dtype=fp16", 4}, Row{"precision=bf16-mixed gradient_dtype=bf16", 1},
+        Row{"precision=bf16-mixed state_dtype=bf16 gradient_dtype=fp16", 3},
+        Row{"optimizer=sgd precision=bf16-pure gradient_dtype=fp32", 2},
+        Row{"optimizer=sgd precision=bf16-mixed gradient_dtype=fp16", 1},
+        Row{"optimizer=lion precision=bf16-pure gradient_dtype=fp16", 3},
+        Row{"optimizer=lion precision=bf16-mixed gradient_dtype=bf16", 1}}) {
+    CAPTURE(settings);
+    const testing::ResolvedJob job = job_of(std::string("llama/2 1x1 cuda:90:132 ") + settings);
+    std::int64_t elements = 0;
+    for (const Unit& unit : lay_out_units(job.graph, job.job).units) elements += unit.trainable_elements;
+    CHECK(bytes_called(program_of(job), ": update scratch") == Bytes{numbers * 4 * elements});
+  }
+}
+
 TEST_CASE("the loss is scaled where gradients add up in fp16, and only there") {
   const std::string line = "llama/2 1x1 cuda:90:132 precision=bf16-mixed";
   CHECK(scales_loss(job_of(line + " gradient_dtype=fp16").job));
@@ -105,18 +127,12 @@ TEST_CASE("the loss is scaled where gradients add up in fp16, and only there") {
 }
 
 TEST_CASE("what takes gradients of the parameters' dtype alone is refused by name, with what would answer") {
-  for (const char* name : {"adamw", "adamw:paged", "adamw-8bit", "adamw-4bit", "adamw-fp8", "adamw-fp8-blocks"}) {
+  for (const char* name : {"adamw", "adamw:paged", "adamw-8bit", "adamw-4bit", "adamw-fp8", "adamw-fp8-blocks", "sgd",
+                           "lion", "adafactor"}) {
     CAPTURE(name);
     CHECK(refusal_of(std::string("gradient_dtype=bf16 optimizer=") + name).empty());
   }
   CHECK(refusal_of("precision=bf16-pure gradient_dtype=fp32 optimizer=adamw-stochastic").empty());
-  for (const char* name : {"sgd", "lion", "adafactor"}) {
-    CAPTURE(name);
-    CHECK(names(refusal_of(std::string("gradient_dtype=bf16 optimizer=") + name),
-                "--storage-dtype fp32 and --gradient-dtype bf16 (its update takes gradients of the parameters' dtype: "
-                "use --optimizer adamw, or leave out --gradient-dtype)"));
-    CHECK(refusal_of(std::string("gradient_dtype=fp32 optimizer=") + name).empty());
-  }
   CHECK(names(refusal_of("gradient_dtype=bf16 optimizer=adamw:foreach"),
               "LibTorch's calls take one dtype: use --optimizer adamw:fused, or leave out --gradient-dtype)"));
   CHECK(names(refusal_of("gradient_dtype=fp16 optimizer_in_backward=on clip=off"),

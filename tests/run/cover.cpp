@@ -144,8 +144,7 @@ std::vector<std::string> GradientsInTurn::next(const Job& job) {
   constexpr std::array<std::string_view, 4> kDtypes{"bf16", "fp32", "fp16", ""};
   const std::size_t colon = job.optimizer.find(':');
   const bool is_of_calls = colon != std::string::npos && !job.optimizer.ends_with(":paged");
-  const bool takes_others = optimizer_named(job.optimizer.substr(0, colon)).takes_other_gradients && !is_of_calls;
-  if (!takes_others || !job.gradient_dtype.empty()) return {};
+  if (is_of_calls || !job.gradient_dtype.empty()) return {};
   const std::string_view dtype = kDtypes[turn_++ % kDtypes.size()];
   const std::string_view storage = job.is_half ? "fp16" : job.precision == "bf16-pure" ? "bf16" : "fp32";
   const bool is_scaled_late = dtype == "fp16" && job.updates_in_backward;  // such gradients are of a scaled loss

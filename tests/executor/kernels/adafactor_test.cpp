@@ -31,7 +31,7 @@ Unit large_unit() { return whole_unit({{14336, 4096}, {100'003, 51}, {4096, 1}})
 
 struct Subject {
   Unit unit;
-  at::ScalarType number;
+  at::ScalarType number, gradient;
 };
 
 struct Tensors {
@@ -119,12 +119,13 @@ bool are_near(const at::Tensor& got, const at::Tensor& expected, double limit) {
 
 void check(const Subject& subject, const at::Tensor& divisor) {
   CAPTURE(static_cast<int>(subject.number));
+  CAPTURE(static_cast<int>(subject.gradient));
   Tensors expected = fresh(subject, at::kCPU), forwards = fresh(subject, kernel_device()),
           backwards = fresh(subject, kernel_device());
   const at::Tensor start = expected.parameters.clone();
   for (std::uint64_t step = 0; step < 3; ++step) {
     const at::Tensor gradients =
-        (random_tensor({subject.unit.trainable_elements}, step + 10) * std::pow(10.0, step)).to(subject.number);
+        (random_tensor({subject.unit.trainable_elements}, step + 10) * std::pow(10.0, step)).to(subject.gradient);
     const Step now{.gradients = gradients, .divisor = divisor};
     update(subject, DeviceKind::cpu, KernelSource::libtorch, expected, now);
     {
@@ -153,9 +154,11 @@ void check(const Subject& subject, const at::Tensor& divisor) {
 TEST_CASE("Adafactor by kernels is that of CPU ranks, and the same whatever the order of threads") {
   std::vector<Subject> few, many;
   for (const at::ScalarType number : {at::kFloat, at::kBFloat16, at::kHalf}) {
-    few.push_back({unit_of_rank(), number});
-    few.push_back({unit_of_rows(), number});
-    many.push_back({large_unit(), number});
+    for (const at::ScalarType gradient : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      few.push_back({unit_of_rank(), number, gradient});
+      many.push_back({large_unit(), number, gradient});
+    }
+    few.push_back({unit_of_rows(), number, number});
   }
   for (const Subject& subject : cases_of_place(few, many)) {
     check(subject, {});
@@ -164,7 +167,7 @@ TEST_CASE("Adafactor by kernels is that of CPU ranks, and the same whatever the 
 }
 
 TEST_CASE("Adafactor's kernels change and count nothing in a step whose gradients overflowed, and its sums are 0") {
-  const Subject subject{unit_of_rank(), at::kFloat};
+  const Subject subject{unit_of_rank(), at::kFloat, at::kFloat};
   Tensors tensors = fresh(subject, kernel_device());
   const at::Tensor before = tensors.parameters.clone();
   at::Tensor gradients = random_tensor({subject.unit.trainable_elements}, 3);

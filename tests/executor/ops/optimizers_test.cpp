@@ -103,7 +103,7 @@ std::vector<Form> forms(std::string_view optimizer) {
         if (state == Dtype::f16 && has_states_of_the_job(row)) continue;  // refused
         if (storage != state && !row.takes_other_states) continue;
         for (const Dtype gradient : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
-          if (gradient == storage || row.takes_other_gradients) all.push_back({storage, state, gradient, device});
+          all.push_back({storage, state, gradient, device});
         }
       }
     }
@@ -231,8 +231,10 @@ void run(const TruthRow& row, DeviceKind device, OptimizerCall& call) {
   CHECK(allocations_of([&] { step(call); }).empty());
 }
 
+/// Of several dtypes, it computes chunks in fp32.
 bool leaves_16_bits(const TruthRow& row, const Form& form) {
-  return form.device == DeviceKind::cuda && form.storage != Dtype::f32 && !row.cuda_has_16_bits;
+  const bool is_of_16_bits = form.storage != Dtype::f32 && form.gradient == form.storage;
+  return form.device == DeviceKind::cuda && is_of_16_bits && !row.cuda_has_16_bits;
 }
 
 }  // namespace

@@ -120,6 +120,10 @@ constexpr std::array kFields{
     FieldRow{"freeze", "*norm*", true},
     FieldRow{"master_dtype", "fp16", true},
     FieldRow{"gradient_dtype", "fp8", true},
+    FieldRow{"gradient_dtype", "fp8-sent", true},
+    FieldRow{"gradient_dtype", "fp32", true},
+    FieldRow{"gradient_dtype", "fp16", true},
+    FieldRow{"gradient_dtype", "bf16", false},  // that of --storage-dtype
     FieldRow{"frozen_dtype", "fp16", true},
     FieldRow{"quantization", "nf4", true},
     FieldRow{"gradient_mask", "keep:0.5", true},
