@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "job/choices.h"
+#include "job/stacks/axolotl_parts.h"
 #include "job/stacks/grpo_choices.h"
 #include "job/stacks/liger_parts.h"
 #include "job/stacks/zero3_sizes.h"
@@ -109,6 +110,7 @@ struct Job {
   std::string quantization = "none";     // row of job/parameters/quantization.h, of frozen matrices of layers
   KernelSource kernels = KernelSource::libtorch;  // on GPUs, of what has own ones (program/stages/own_kernels.h)
   LigerParts liger;                               // of KernelSource::liger
+  AxolotlParts axolotl;                           // of adapters, beside either
   GradientMask gradient_mask;
   Lora lora;
   std::int64_t sequence = 0;          // tokens; 0 until resolved

@@ -193,7 +193,11 @@ void check_rest(const Job& job) {
 /// Refuses what changes nothing. TRL's trainers (1.16) never call the function that Liger replaces. monkey_patch.py of
 /// liger-kernel 0.8: apply_liger_kernel_to_mistral gives a name to a class that transformers 5's code for Mistral
 /// doesn't look at.
-void check_liger(const Job& job, const ModelSpec& spec) {
+void check_kernels(const Job& job, const ModelSpec& spec) {
+  if (job.axolotl.any() && job.method == Method::full) {
+    throw Conflict(
+        "--kernels axolotl: they compute linears with adapters; give --method lora or qlora, or leave it out");
+  }
   if (!job.liger.cross_entropy.value_or(false)) return;
   if (has_trl(job)) {
     throw Conflict("--kernels liger:cross_entropy=on: TRL's trainers compute their losses without it; leave it out");
@@ -346,7 +350,7 @@ Job resolve_job(Job job, const ModelSpec& spec, const Cluster& cluster, std::vec
   resolve_adapters(job, notes);
   resolve_rotations(job, spec, notes);
   check_ignored_label(job, spec);
-  check_liger(job, spec);
+  check_kernels(job, spec);
   check_rest(job);
   note_late_frees(job, notes);
   return job;

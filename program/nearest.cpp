@@ -78,6 +78,7 @@ constexpr std::array kNearest{
     Nearest{"allocator", "", is_other, "--allocator native and expandable are"},
     Nearest{"allocator", "", is_own, "--allocator native, expandable and arena are"},
     Nearest{"kernels", "liger", is_fsdp1, "--runtime pytorch-fsdp2 has them"},
+    Nearest{"kernels", "axolotl", is_any, "--stack transformers has them"},
     Nearest{"kernels", "liger", is_any, "--stack transformers, DeepSpeed's and TRL's have them"},
     Nearest{"overlap_comm", "", is_other, "--stack deepspeed has it"},
     Nearest{"zero3_sizes", "", is_other, "--stack deepspeed has them"},

@@ -50,8 +50,9 @@ void require_time_rules(const Job& asked, const Cluster& cluster) {
     throw NotModelled(fmt::format("{} {} with --runtime {} (--stack vramfit has it)", flag_of(field), field.get(job),
                                   job_field_named("runtime").get(job)));
   }
-  if (asked.compile && asked.kernels == KernelSource::liger) {
-    throw NotModelled("--compile on with --kernels liger (either alone is)");
+  if (asked.compile && (asked.kernels == KernelSource::liger || asked.axolotl.any())) {
+    throw NotModelled(
+        fmt::format("--compile on with --kernels {} (either alone is)", job_field_named("kernels").get(asked)));
   }
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
   const bool is_own_allocator = is_arena(job.allocator) || puts_gradients_first(job.allocator);

@@ -77,6 +77,7 @@ inline constexpr std::string_view kLaunchedFsdp = "FSDP's version by the launche
 inline constexpr std::string_view kAxolotlsDdp = "axolotl's ddp";                          // off
 inline constexpr std::string_view kStepRows = "rows of a GPU in a step";
 inline constexpr std::string_view kAdapterKernels = "axolotl's kernels of adapters";  // said, excluded
+inline constexpr std::string_view kOwnKernels = "axolotl's kernels";                  // as --kernels has them
 inline constexpr std::string_view kZeroStage = "ZeRO's stage";
 inline constexpr std::string_view kOwnOptimizer = "DeepSpeed's optimizer";  // on: it comes before the Trainer's
 inline constexpr std::string_view kPageableStates = "DeepSpeed's states in pageable memory";          // on

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/text/suggest.h"
+#include "cli/configs/tools/axolotl_kernels.h"
 #include "cli/configs/tools/liger.h"
 #include "job/fields/zero_text.h"
 #include "job/stacks/stacks.h"
@@ -373,6 +374,7 @@ void finish(Draft& draft) {
   finish_grpo(draft);
   finish_reentrant(draft);
   finish_liger(draft);
+  add_adapter_kernels(draft);
 }
 
 }  // namespace vramfit

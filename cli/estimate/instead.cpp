@@ -23,10 +23,9 @@ Job without_choices_of_libraries(Job job) {
   job.zero3_sizes = none.zero3_sizes;
   job.rotary_positions = none.rotary_positions;
   job.offload = pinned_offload(job.offload);
-  if (job.kernels == KernelSource::liger) {
-    job.kernels = none.kernels;
-    job.liger = none.liger;
-  }
+  if (job.kernels == KernelSource::liger) job.kernels = none.kernels;
+  job.liger = none.liger;
+  job.axolotl = none.axolotl;
   if (job.optimizer_implementation == OptimizerImplementation::deepspeed) {
     job.optimizer_implementation = none.optimizer_implementation;
   }

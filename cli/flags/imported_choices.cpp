@@ -16,7 +16,7 @@ bool is_foreign(std::string_view field, std::string_view value, const Job& there
   if (field == "optimizer") return value == "adamw:deepspeed" && there.runtime != Runtime::deepspeed;
   if (field == "rotary_positions") return there.modeling != Modeling::torchtune;
   if (has_trainer(there)) return false;
-  if (field == "kernels") return value.starts_with("liger");
+  if (field == "kernels") return value != "vramfit";
   if (field == "reentrant_checkpoints") return true;
   // Another library's DDP may look for unused parameters, for which there are no rules.
   return field == "find_unused_parameters" && (there.runtime == Runtime::vramfit || value == "off");

@@ -47,6 +47,7 @@ constexpr std::string_view kBeforeParts = "liger:";
 void check_parts(const std::string& text) {
   Job job;
   set_kernels(job, text);
+  if (job.axolotl.any()) throw InputError("no recipe has axolotl's kernels");
 }
 
 /// A line `NAME = VALUE  # --flag a|b`, in its parts.

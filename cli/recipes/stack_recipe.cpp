@@ -101,6 +101,7 @@ class Mapping {
   void put(std::string_view field) {
     const RecipeChoice* const known = choice(choice_name(field));
     std::string value = job_field_named(field).get(job_);
+    if (field == "kernels" && job_.axolotl.any()) refuse(recipe_.name, job_, field);
     const bool is_list = value.find('=') != std::string::npos;  // which recipe_script checks
     if (value.empty()) value = "default";
     if (!is_list && std::ranges::find(known->values, value) == known->values.end()) refuse(recipe_.name, job_, field);

@@ -49,19 +49,23 @@ class Engine {
     Tensor gradient = std::move(node.gradient);
     for (const auto& hook : node.before) hook();
     Node* const around = std::exchange(backend_.running, &node);
-    std::vector<Tensor> results = apply(node, gradient);
+    std::vector<Tensor> further = std::move(node.further);
+    node.further.clear();
+    std::vector<Tensor> results = apply(node, gradient, further);
     backend_.running = around;
     for (std::size_t i = 0; i < results.size(); ++i) {
       const Edge& edge = node.next[i];
-      if (!edge.wanted) {
-        results[i] = {};
-      } else if (edge.sum != Edge::Sum::none || edge.dtype) {
+      if (edge.wanted && (edge.sum != Edge::Sum::none || edge.dtype)) {
         results[i] = backend_.sum_to(results[i], edge);
         if (edge.sum != Edge::Sum::none && edge.dtype) results[i] = backend_.sum_to(results[i], edge);  // converted
       }
     }
     for (const auto& hook : node.after) hook();
     gradient = {};
+    further.clear();
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (!node.next[i].wanted) results[i] = {};
+    }
     node.saved.clear();
     for (const bool is_parameter : {node.parameters_first, !node.parameters_first}) {
       for (std::size_t i = 0; i < results.size(); ++i) {
@@ -72,12 +76,11 @@ class Engine {
     heap.values = outer;
   }
 
-  std::vector<Tensor> apply(Node& node, Tensor& gradient) {
+  std::vector<Tensor> apply(Node& node, Tensor& gradient, const std::vector<Tensor>& further) {
     std::vector<Tensor> saved;
-    saved.reserve(node.saved.size());
+    saved.reserve(node.saved.size() + further.size());
     for (const Saved& one : node.saved) saved.push_back(backend_.unpack(one));
-    for (Tensor& one : node.further) saved.push_back(std::move(one));
-    node.further.clear();
+    saved.insert(saved.end(), further.begin(), further.end());
     return node.backward(gradient, saved);
   }
 

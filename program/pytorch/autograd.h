@@ -107,7 +107,7 @@ class Backend {
   Node* running = nullptr;
 };
 
-/// Runs all nodes that lead to `root`, the most recently created first. A node's incoming gradient lives until the node
+/// Runs all nodes that lead to `root`, the most recently created first. A node's incoming gradients live until the node
 /// has returned, and so do its saved tensors (recomputed ones only until its own work is done). Then its results are
 /// added to existing gradients: in place if the storage has no other owner and is not a view, otherwise into a new
 /// tensor.

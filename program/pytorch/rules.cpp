@@ -91,7 +91,7 @@ bool is_ddp(const Job& job) { return job.runtime == Runtime::pytorch && job.mesh
 /// for unused parameters.
 bool is_choice_of_trainer(const Job& job, std::string_view field) {
   if (field == "kernels") {
-    return has_trainer(job) && job.kernels == KernelSource::liger && job.runtime != Runtime::pytorch_fsdp1;
+    return has_trainer(job) && job.kernels != KernelSource::vramfit && job.runtime != Runtime::pytorch_fsdp1;
   }
   if (!has_trainer(job)) return field == "find_unused_parameters" && !finds_unused_parameters(job);
   const bool reenters = field == "reentrant_checkpoints" && job.runtime != Runtime::pytorch_fsdp1;

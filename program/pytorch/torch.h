@@ -18,8 +18,6 @@
 
 namespace vramfit::eager {
 
-class Liger;
-
 class Torch final : public Backend {
  public:
   Torch(Recording& recording, Device device, std::size_t parameters);
@@ -275,6 +273,7 @@ class Torch final : public Backend {
 
  private:
   friend class Liger;
+  friend class LoraKernels;
   /// The node of a tensor that nothing made, which runs as soon as the gradient is there, and gives it away.
   Shared<Node> leaf(std::function<void(Tensor& gradient)> take) const;
   Tensor factor_of(const Tensor& x);  // as a product reads it

@@ -154,7 +154,7 @@ void require_own(const Job& job, const Cluster& cluster) {
     throw NotModelled("--zero3-sizes with --runtime vramfit (--stack deepspeed has them; here: --prefetch, --wrap)");
   }
   if (job.grpo != GrpoChoices{}) refuse_field(job, "grpo");
-  if (job.kernels == KernelSource::liger) refuse_field(job, "kernels");
+  if (job.kernels == KernelSource::liger || job.axolotl.any()) refuse_field(job, "kernels");
   if (job.compile) {
     throw NotModelled(
         "--compile on with --runtime vramfit (its kernels are fused; leave it out, or choose a PyTorch runtime)");

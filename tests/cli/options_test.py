@@ -53,7 +53,7 @@ VALUES = {
     "--mesh": ["replicate=1,shard=4", "replicate=2,shard=2", "replicate=4,shard=1"],
     "--loss-scale": ["1024", "dynamic", "dynamic:1024:7"], "--reshard": ["2"], "--wrap": ["size:100000", "pattern:model.layers.*"],
     "--checkpointing": ["every:2"], "--offload": ["activations:every:2"], "--loss": ["chunked:4", "chunked-forward:4"], "--label-smoothing": ["0.1"], "--z-loss": ["1e-4"], "--ignore-index": ["0"], "--allocator": ["max_split_size_mb=64", "backend:cudaMallocAsync"],
-    "--kernels": ["libtorch", "vramfit", "liger", "liger:rope=off"],
+    "--kernels": ["libtorch", "vramfit", "liger", "liger:rope=off", "axolotl", "axolotl:o=off", "liger+axolotl"],
     "--prefetch": ["backward=pre", "backward=post", "backward=none", "forward=0", "forward=2", "limit=1"], "--gradient-mask": ["none", "keep:0.5"],
 }
 

@@ -39,6 +39,13 @@ class Stacks(unittest.TestCase):
                     else:
                         self.assertTrue(program_of(*job, f"liger:{part},{whole}") != usual)
 
+    def test_each_part_of_axolotls_kernels_changes_what_the_trainer_does(self):
+        job = (*ONE, "transformers", "--method", "lora", "--kernels")
+        usual = program_of(*job, "axolotl")
+        for part in ("mlp", "qkv", "o"):
+            with self.subTest(part=part):
+                self.assertTrue(program_of(*job, f"axolotl:{part}=off") != usual)
+
 
 if __name__ == "__main__":
     unittest.main()

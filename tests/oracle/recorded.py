@@ -5,7 +5,6 @@ import dataclasses
 import datetime
 import hashlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import pathlib
@@ -175,4 +174,4 @@ def with_libraries(names):
     python = os.environ.get("VRAMFIT_RECIPES_PYTHON")
     if python and os.environ.get("VRAMFIT_RECIPES_STARTED") != "1":
         os.execve(python, [python, *sys.argv], {**os.environ, "VRAMFIT_RECIPES_STARTED": "1"})
-    return all(importlib.util.find_spec(name) for name in names)
+    return all(installed(name) for name in names)

@@ -4,6 +4,7 @@
 
 #include "cli/configs/export/export.h"
 #include "cli/configs/export/hf_values.h"
+#include "job/fields/kernels_text.h"
 #include "job/sharding/sharding.h"
 
 namespace vramfit {
@@ -99,7 +100,10 @@ std::string adapter_lines(ExportWriter& writer) {
   if (writer.is("rslora", "on")) text += "peft_use_rslora: true\n";
   if (writer.is("dora", "on")) text += "peft_use_dora: true\n";
   // Without a word of them axolotl switches its own kernels on.
-  text += "lora_mlp_kernel: false\nlora_qkv_kernel: false\nlora_o_kernel: false\nlora_embedding_kernel: false\n";
+  for (const AxolotlPart& part : axolotl_parts()) {
+    text += fmt::format("lora_{}_kernel: {}\n", part.name, writer.plan().job.axolotl.*part.value);
+  }
+  text += "lora_embedding_kernel: false\n";
   const auto& targets = writer.plan().job.lora.targets;
   return text + (targets.empty() ? "lora_target_linear: true\n"
                                  : fmt::format("lora_target_modules: [{}]\n", yaml_texts(targets)));

@@ -6,6 +6,7 @@
 
 #include "cli/configs/tools.h"
 #include "cli/configs/tools/axolotl_defaults.h"
+#include "cli/configs/tools/axolotl_kernels.h"
 #include "cli/configs/tools/liger.h"
 #include "cli/configs/tools/shared.h"
 #include "cli/configs/tools/trainer_keys.h"
@@ -143,21 +144,6 @@ void read_own_fsdp_version(const Setting& setting, Draft& draft) {
 void read_batch_size(const Setting& setting, Draft& draft) {
   draft.set(fact::kStepRows, std::to_string(setting.whole(1, std::int64_t{1} << 28)), setting,
             "rows of a GPU in a step: micro_batch_size times gradient_accumulation_steps");
-}
-
-constexpr std::string_view kKernels = "axolotl's own kernel for adapters";
-/// Any of them, whatever its value, keeps axolotl from switching all on.
-void read_adapter_kernel(const Setting& setting, Draft& draft) {
-  draft.derive(fact::kAdapterKernels, "said");
-  if (setting.flag()) {
-    draft.not_modelled(setting, kKernels);
-  } else {
-    draft.understand(setting, "PEFT's linears");
-  }
-}
-void read_remote_code(const Setting& setting, Draft& draft) {
-  if (setting.flag()) draft.derive(fact::kAdapterKernels, "excluded");
-  draft.ignore(setting, "which model class");
 }
 
 constexpr std::array kKeys{
@@ -317,15 +303,6 @@ constexpr std::array kIgnored{
 constexpr KeyTable kTable{"axolotl", kKeys, kOthers, kIgnored};
 
 int score(const ConfigNode& root) { return find_in(root, "base_model") != nullptr ? kSure : 0; }
-
-/// utils/schemas/config.py: check_auto_enable_lora_kernels, which leaves FSDP1 out.
-void finish_adapter_kernels(Draft& draft) {
-  if (!draft.is(fact::kLora, "on") || draft.has(fact::kAdapterKernels) || draft.is(fact::kBits, "8")) return;
-  if (draft.is(fact::kParallel, "fsdp") && draft.is(fact::kFsdpVersion, "1")) return;
-  draft.not_modelled(
-      "axolotl switches its own kernels for LoRA on where none of lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel and "
-      "lora_embedding_kernel is set; with lora_mlp_kernel: false it has PEFT's linears, for which there are rules");
-}
 
 void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.assume(fact::kLibrary, "transformers", "axolotl trains with its Trainer");

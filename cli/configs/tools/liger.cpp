@@ -27,16 +27,27 @@ constexpr std::array kParts{
 constexpr std::array kIgnored{IgnoredKeys{"models that have rules here have no such layers", "layer_norm"}};
 constexpr KeyTable kTable{"liger_kernel_config", kParts, {}, kIgnored};
 
-struct AxolotlPart {
+/// A configuration of Liger's without Liger itself.
+void ignore_config(Draft& draft) {
+  const auto is_part = [](const Finding& each) { return each.key.starts_with("liger_kernel_config"); };
+  for (const Finding& each : draft.understood) {
+    if (!is_part(each)) continue;
+    draft.ignored.push_back(each);
+    draft.ignored.back().says = "without use_liger_kernel it changes nothing";
+  }
+  std::erase_if(draft.understood, is_part);
+}
+
+struct AxolotlKey {
   std::string_view key, part, other = "";
 };
-constexpr std::array kAxolotlParts{
-    AxolotlPart{"liger_rope", "rope"},
-    AxolotlPart{"liger_rms_norm", "rms_norm"},
-    AxolotlPart{"liger_glu_activation", "swiglu", "geglu"},
-    AxolotlPart{"liger_swiglu", "swiglu", "geglu"},
-    AxolotlPart{"liger_cross_entropy", "cross_entropy"},
-    AxolotlPart{"liger_fused_linear_cross_entropy", "fused_linear_cross_entropy"},
+constexpr std::array kAxolotlKeys{
+    AxolotlKey{"liger_rope", "rope"},
+    AxolotlKey{"liger_rms_norm", "rms_norm"},
+    AxolotlKey{"liger_glu_activation", "swiglu", "geglu"},
+    AxolotlKey{"liger_swiglu", "swiglu", "geglu"},
+    AxolotlKey{"liger_cross_entropy", "cross_entropy"},
+    AxolotlKey{"liger_fused_linear_cross_entropy", "fused_linear_cross_entropy"},
 };
 
 }  // namespace
@@ -70,7 +81,7 @@ void read_plugins(const Setting& setting, Draft& draft) {
 }
 
 void read_axolotls_liger(const Setting& setting, Draft& draft) {
-  const auto* const row = std::ranges::find(kAxolotlParts, setting.key, &AxolotlPart::key);
+  const auto* const row = std::ranges::find(kAxolotlKeys, setting.key, &AxolotlKey::key);
   set_part(row->part, setting, draft);
   if (!row->other.empty()) draft.derive(liger_fact(row->other), setting.flag() ? "on" : "off");
 }
@@ -91,7 +102,7 @@ void finish_axolotls_liger(Draft& draft) {
 }
 
 void finish_liger(Draft& draft) {
-  if (!draft.is(fact::kLiger, "on")) return;
+  if (!draft.is(fact::kLiger, "on")) return ignore_config(draft);
   if (draft.is(liger_fact("cross_entropy"), "on") && draft.is(liger_fact("fused_linear_cross_entropy"), "on")) {
     return draft.not_modelled("Liger's cross_entropy and fused_linear_cross_entropy are both on, which Liger refuses");
   }

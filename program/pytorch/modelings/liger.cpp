@@ -58,18 +58,21 @@ LigerKernels liger_kernels(const Job& job, const LlamaGraph& llama) {
     throw NotModelled(fmt::format("--kernels liger:{} with a model that has none (its feed-forward is Liger's {})",
                                   has_silu ? "geglu" : "swiglu", has_silu ? "swiglu" : "geglu"));
   }
-  kernels.rope = job.liger.rope.value_or(true);
+  kernels.rope = job.liger.rope.value_or(true) && !job.axolotl.copies_attention();
   kernels.norm = job.liger.rms_norm.value_or(true);
   kernels.gate = gate.value_or(true);
   if (style.has_post_norms && llama.blocks.front().q_norm >= 0 && kernels.norm && !kernels.rope) {
-    throw NotModelled("--kernels liger:rope=off with norms of Liger's in Gemma 3 (add rms_norm=off)");
+    throw NotModelled(
+        "norms of Liger's in Gemma 3 without its rotation, which axolotl's kernels for qkv and o leave out, too (add "
+        "rms_norm=off)");
   }
   kernels.in_place = !style.has_post_norms;
   choose_loss(job, style, kernels);
   return kernels;
 }
 
-void require_no_liger(const Job& job) {
+void require_no_kernels(const Job& job) {
+  if (job.axolotl.any()) refuse_model(job, "a model that axolotl has no kernels for, with --kernels axolotl");
   if (job.kernels != KernelSource::liger) return;
   refuse_model(job, "a model that Liger has no kernels for (leave --kernels liger out, which changes nothing there)");
 }

@@ -16,7 +16,7 @@ struct LigerKernels {
 /// Throws NotModelled for a model that it has no rules for, LibraryFails for what Liger refuses.
 LigerKernels liger_kernels(const Job& job, const LlamaGraph& llama);
 
-/// Throws NotModelled for a job that asks for them with a model which Liger doesn't know.
-void require_no_liger(const Job& job);
+/// Throws NotModelled for a job that asks for them, or for axolotl's, with a model which neither knows.
+void require_no_kernels(const Job& job);
 
 }  // namespace vramfit::eager

@@ -25,7 +25,7 @@ ModelBuffers buffers_of(const Graph& graph, const Job& job) {
 std::unique_ptr<Model> make_model(const Graph& graph, const Job& job, Torch& torch) {
   if (job.modeling == Modeling::torchtune) return std::make_unique<Torchtune>(graph, job, torch);
   if (!uses_accelerate(job)) return std::make_unique<Torchtitan>(graph, job, torch);
-  if (graph.masked_lm || has_learned_positions(graph)) require_no_liger(job);
+  if (graph.masked_lm || has_learned_positions(graph)) require_no_kernels(job);
   if (graph.masked_lm) return std::make_unique<Bert>(graph, job, torch);
   if (has_learned_positions(graph)) return std::make_unique<Gpt2>(graph, job, torch);
   return std::make_unique<Transformers>(graph, job, torch);

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "job/fields/job_fields.h"
+#include "program/pytorch/modelings/axolotl.h"
 #include "program/pytorch/modelings/transformers_masks.h"
 
 namespace vramfit::eager {
@@ -24,7 +25,10 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       // The library has no other code for capped scores (Gemma 2) or for sinks (gpt-oss), and picks it there.
       is_eager_(llama_.style.caps_scores || llama_.style.has_sinks || job.attention == Attention::math),
       hidden_dtype_(hidden_dtype(graph, job, llama_.embedding)),
-      scale_dtype_(scale_dtype(graph, job, llama_)) {
+      scale_dtype_(scale_dtype(graph, job, llama_)),
+      uses_axolotl_(axolotl_kernels(job, llama_, hidden_dtype_)),
+      makes_all_first_(job.axolotl.copies_attention()),
+      lora_kernels_(torch, job) {
   require_code(job);
   require_experts(job);
 }
@@ -277,6 +281,10 @@ Tensor Transformers::feed_forward(const LlamaBlock& l, const Tensor& x, Tensor& 
     }
     up = torch_.multiply(up, activated(gate));
     return linear(up, l.down, llama_.sizes.ffn, llama_.sizes.hidden);
+  }
+  const LlamaSizes& s = llama_.sizes;
+  if (uses_axolotl_.mlp) {
+    return lora_kernels_.feed_forward(x, {l.gate, s.hidden, s.ffn}, {l.up, s.hidden, s.ffn}, {l.down, s.ffn, s.hidden});
   }
   if (uses_liger_.gate) {
     const Tensor gate = linear(x, l.gate, llama_.sizes.hidden, llama_.sizes.ffn);

@@ -2,10 +2,12 @@
 // them (models/llama/modeling_llama.py), on counted tensors.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <string>
 #include <vector>
 
+#include "program/pytorch/axolotl_lora.h"
 #include "program/pytorch/liger.h"
 #include "program/pytorch/modelings/liger.h"
 #include "program/pytorch/modelings/llama_graph.h"
@@ -76,6 +78,7 @@ class Transformers final : public Model {
     Tensor q, k, v;
     Layout layout = Layout::tokens_first;  // of q and k
   };
+  std::array<Tensor, 3> projected_together(const LlamaBlock& layer, const Tensor& x);
   QueriesKeysValues projected(const LlamaBlock& layer, const Tensor& x, bool is_masked);
   QueriesKeysValues sliced(const LlamaBlock& layer, const Tensor& x, bool is_masked);
   void rotate(QueriesKeysValues& qkv, const Rotations& rotations);
@@ -127,6 +130,9 @@ class Transformers final : public Model {
   Liger liger_;
   bool is_eager_;  // attention
   Dtype hidden_dtype_, scale_dtype_;
+  AxolotlParts uses_axolotl_;
+  bool makes_all_first_;  // of queries, keys and values, before it shapes any (axolotl)
+  LoraKernels lora_kernels_;
   std::vector<Tensor> frequencies_, original_frequencies_;  // by table
   Tensor embedding_scale_;
   Tensor ids_, items_;

@@ -1,9 +1,21 @@
 // Attention of transformers' models (models/llama/modeling_llama.py, models/phi3/modeling_phi3.py).
+#include <array>
 #include <utility>
 
 #include "program/pytorch/modelings/transformers.h"
 
 namespace vramfit::eager {
+
+/// As in axolotl's copy of the code, which makes all three before it shapes any.
+std::array<Tensor, 3> Transformers::projected_together(const LlamaBlock& l, const Tensor& x) {
+  const LlamaSizes& s = llama_.sizes;
+  const std::int64_t queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim;
+  if (uses_axolotl_.qkv) {
+    return lora_kernels_.queries_keys_values(
+        x, {{{l.q, s.hidden, queries}, {l.k, s.hidden, keys}, {l.v, s.hidden, keys}}});
+  }
+  return {linear(x, l.q, s.hidden, queries), linear(x, l.k, s.hidden, keys), linear(x, l.v, s.hidden, keys)};
+}
 
 /// Queries and keys are seen with heads first from there on, so that their gradients have another layout, unless there
 /// is one head. Gemma 3 makes all three before it norms any, and norms what is seen with heads first, which Liger's
@@ -12,8 +24,12 @@ Transformers::QueriesKeysValues Transformers::projected(const LlamaBlock& l, con
   const LlamaSizes& s = llama_.sizes;
   const bool is_normed_by_liger = uses_liger_.norm && l.q_norm >= 0, is_late = llama_.style.has_post_norms;
   const bool is_copied = is_normed_by_liger ? is_late : !uses_liger_.rope;
-  const auto made = [&](const LinearParameters& by, std::int64_t heads) {
-    const Tensor y = linear(x, by, s.hidden, heads * s.head_dim);
+  std::array<Tensor, 3> together = makes_all_first_ ? projected_together(l, x) : std::array<Tensor, 3>{};
+  const auto product = [&](std::size_t place, const LinearParameters& by, std::int64_t heads) {
+    return makes_all_first_ ? std::move(together.at(place)) : linear(x, by, s.hidden, heads * s.head_dim);
+  };
+  const auto made = [&](std::size_t place, const LinearParameters& by, std::int64_t heads) {
+    const Tensor y = product(place, by, heads);
     return heads > 1 && is_copied ? torch_.copied_in_backward(y) : y;
   };
   const auto normed = [&](const Tensor& y, int weight) {
@@ -23,11 +39,11 @@ Transformers::QueriesKeysValues Transformers::projected(const LlamaBlock& l, con
                 {.input = has_heads && is_late, .gradient = has_heads && (is_late || !uses_liger_.rope)});
   };
   QueriesKeysValues qkv;
-  qkv.q = made(l.q, s.heads);
+  qkv.q = made(0, l.q, s.heads);
   if (!llama_.style.has_post_norms) qkv.q = normed(qkv.q, l.q_norm);
-  qkv.k = made(l.k, s.kv_heads);
+  qkv.k = made(1, l.k, s.kv_heads);
   if (!llama_.style.has_post_norms) qkv.k = normed(qkv.k, l.k_norm);
-  qkv.v = linear(x, l.v, s.hidden, s.kv_heads * s.head_dim);
+  qkv.v = product(2, l.v, s.kv_heads);
   if (has_values_heads_first(qkv.v, is_masked)) qkv.v = torch_.copied_in_backward(qkv.v);
   if (!llama_.style.has_post_norms) return qkv;
   qkv.q = normed(qkv.q, l.q_norm);
@@ -172,7 +188,8 @@ Transformers::Attended Transformers::attention(const LlamaBlock& l, const Tensor
   } else {
     made.out = attended(qkv, positions.mask);
   }
-  made.out = linear(made.out, l.o, s.heads * s.head_dim, s.hidden);
+  made.out = uses_axolotl_.o ? lora_kernels_.output(made.out, {l.o, s.heads * s.head_dim, s.hidden})
+                             : linear(made.out, l.o, s.heads * s.head_dim, s.hidden);
   return made;
 }
 

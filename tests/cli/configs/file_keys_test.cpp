@@ -99,12 +99,25 @@ TEST_CASE("axolotl's files without a word of it train in bf16, with expandable s
 
 TEST_CASE("axolotl's kernels of adapters are on unless a key or a limit of theirs says otherwise") {
   const std::string lora = kAxolotl + "adapter: lora\nlora_target_linear: true\n";
-  CHECK(says(imported("a.yaml", lora).unmodelled, "", "lora_mlp_kernel: false"));
-  CHECK(imported("a.yaml", lora + "lora_mlp_kernel: false\n").unmodelled.empty());
-  CHECK(imported("a.yaml", lora + "load_in_8bit: true\n").unmodelled.empty());
-  CHECK(imported("a.yaml", lora + "trust_remote_code: true\n").unmodelled.empty());
-  CHECK(says(imported("a.yaml", lora + "lora_o_kernel: true\n").unmodelled, "lora_o_kernel", "axolotl's own kernel"));
-  CHECK(imported("a.yaml", kAxolotl).unmodelled.empty());
+  const auto kernels_with = [&](const std::string& more) {
+    const ImportedJob job = imported("a.yaml", lora + more);
+    CHECK(job.unmodelled.empty());
+    return value_of(job, "kernels");
+  };
+  CHECK(kernels_with("") == "axolotl");
+  CHECK(says(imported("a.yaml", lora).assumed, "", "where none of lora_mlp_kernel"));
+  CHECK(kernels_with("lora_mlp_kernel: false\n").empty());
+  CHECK(kernels_with("lora_embedding_kernel: true\n").empty());
+  CHECK(kernels_with("load_in_8bit: true\n").empty());
+  CHECK(kernels_with("trust_remote_code: true\n").empty());
+  CHECK(kernels_with("lora_o_kernel: true\nlora_mlp_kernel: true\n") == "axolotl:qkv=off");
+  CHECK(kernels_with("plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rope: true\n")
+            .starts_with("liger:rope=on"));
+  CHECK(
+      kernels_with("plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rope: true\n").ends_with("=off+axolotl"));
+  CHECK(value_of(imported("a.yaml", lora + "fsdp_config: {offload_params: false}\n"), "kernels").empty());  // FSDP1
+  CHECK(value_of(imported("a.yaml", kAxolotl), "kernels").empty());
+  CHECK(value_of(imported("a.yaml", kAxolotl + "lora_o_kernel: true\n"), "kernels").empty());
 }
 
 TEST_CASE("axolotl's batch_size is that of a GPU's step") {

@@ -48,6 +48,9 @@ TEST_CASE("use_liger_kernel and its configuration are --kernels, whatever the or
   CHECK(kernels_of(kTrainer + "use_liger_kernel: true\nliger_kernel_config: {layer_norm: true}\n") == "liger");
   CHECK(kernels_of(kTrainer + "use_liger_kernel: false\n" + parts).empty());
   CHECK(kernels_of(kTrainer + parts).empty());
+  const ImportedJob alone = imported("train.yaml", kTrainer + parts);
+  CHECK(says(alone.ignored, "liger_kernel_config.rope", "without use_liger_kernel"));
+  CHECK_FALSE(says(alone.understood, "liger_kernel_config.rope", ""));
   CHECK_THROWS_WITH_AS(imported("train.yaml", kTrainer + "liger_kernel_config: 1\n"),
                        doctest::Contains("liger_kernel_config: 1 is not a map"), InputError);
 }

@@ -20,6 +20,27 @@ TEST_CASE("parts of Liger are read and written in one order") {
   CHECK(job.liger == LigerParts{});
 }
 
+TEST_CASE("axolotl's kernels for adapters are all on but for those that are off, alone or beside Liger's") {
+  Job job;
+  for (const char* const text :
+       {"axolotl", "axolotl:mlp=off", "axolotl:mlp=off,o=off", "liger+axolotl:qkv=off", "liger:rope=off+axolotl"}) {
+    set_kernels(job, text);
+    CHECK(get_kernels(job) == text);
+  }
+  set_kernels(job, "axolotl:o=off,mlp=on");
+  CHECK(job.axolotl == AxolotlParts{.mlp = true, .qkv = true, .o = false});
+  set_kernels(job, "libtorch+axolotl");
+  CHECK(get_kernels(job) == "axolotl");
+  set_kernels(job, "liger");
+  CHECK(job.axolotl == AxolotlParts{});
+  CHECK_THROWS_WITH_AS(set_kernels(job, "axolotl:k=off"), doctest::Contains("unknown value \"k\""), InputError);
+  CHECK_THROWS_WITH_AS(set_kernels(job, "axolotl:mlp=off,qkv=off,o=off"), doctest::Contains("all of its parts are off"),
+                       InputError);
+  for (const char* const text : {"axolotl:", "axolotl+liger", "liger+", "liger+vramfit", "axolotls"}) {
+    CHECK_THROWS_AS(set_kernels(job, text), InputError);
+  }
+}
+
 TEST_CASE("parts that Liger doesn't have, or not together, are refused") {
   Job job;
   CHECK_THROWS_WITH_AS(set_kernels(job, "liger:norm=on"), doctest::Contains("unknown value \"norm\""), InputError);

@@ -55,6 +55,7 @@ def parse(arguments):
     parser.add_argument("--overlap", choices=["default", "on", "off"], default="default", help="DeepSpeed's overlap_comm, which ZeRO-3 alone has on by default")
     parser.add_argument("--sizes", nargs="*", default=[], metavar="KEY=VALUE", help="of ZeRO-3, as DeepSpeed's configuration calls them; the Trainer fills in auto")
     parser.add_argument("--liger", type=json.loads, metavar="JSON", help="use_liger_kernel, with this liger_kernel_config")
+    parser.add_argument("--axolotl", nargs="*", default=[], choices=["mlp", "qkv", "o"], help="linears that its kernels compute")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
@@ -131,6 +132,13 @@ def base_before_arguments(options, quantize=None):
 
 
 def model_of(options):
+    if options.axolotl:
+        from axolotl_kernels import with_kernels
+        return with_kernels(options.config, options.axolotl, options.liger, lambda: adapted_model_of(options))
+    return adapted_model_of(options)
+
+
+def adapted_model_of(options):
     if options.lora_rank == 0:
         return base_of(options)
     base = base_of(options)
@@ -216,7 +224,7 @@ def settings_of(options):
         "per_device_train_batch_size": options.batch, "gradient_accumulation_steps": options.accumulation, "max_steps": options.steps,
         "gradient_checkpointing": options.checkpointing == "full" and options.checkpointed_by == "layers",
         **({} if options.use_reentrant == "default" else {"gradient_checkpointing_kwargs": {"use_reentrant": options.use_reentrant == "on"}}),
-        **({} if options.liger is None else {"use_liger_kernel": True, "liger_kernel_config": options.liger}),
+        **({} if options.liger is None or options.axolotl else {"use_liger_kernel": True, "liger_kernel_config": options.liger}),
         **({} if options.find_unused == "default" else {"ddp_find_unused_parameters": options.find_unused == "on"}),
         "max_grad_norm": options.max_grad_norm, "bf16": options.precision == "bf16-mixed", "fp16": options.precision == "fp16-mixed", "optim": OPTIMIZERS[options.optimizer], **({"optim_args": "momentum=0.9"} if options.optimizer == "sgd" else {}), **fsdp_of(options), **deepspeed_of(options)}
 

@@ -1,0 +1,57 @@
+#include "cli/configs/tools/axolotl_kernels.h"
+
+#include <string>
+
+#include <fmt/format.h>
+
+#include "job/fields/kernels_text.h"
+
+namespace vramfit {
+namespace {
+
+std::string key_of(const AxolotlPart& part) { return fmt::format("lora_{}_kernel", part.name); }
+std::string fact_of(const AxolotlPart& part) { return fmt::format("axolotl's kernel of {}", part.name); }
+
+}  // namespace
+
+/// Any of them, whatever its value, keeps axolotl from switching all on.
+void read_adapter_kernel(const Setting& setting, Draft& draft) {
+  draft.derive(fact::kAdapterKernels, "said");
+  const bool is_on = setting.flag();
+  for (const AxolotlPart& part : axolotl_parts()) {
+    if (setting.key != key_of(part)) continue;
+    draft.set(fact_of(part), is_on ? "on" : "off", setting,
+              is_on ? fmt::format("its kernel of {}, of --kernels axolotl", part.name) : "PEFT's linears");
+    return;
+  }
+  draft.understand(setting, "no adapters on embeddings have rules here");
+}
+
+void read_remote_code(const Setting& setting, Draft& draft) {
+  if (setting.flag()) draft.derive(fact::kAdapterKernels, "excluded");
+  draft.ignore(setting, "which model class");
+}
+
+/// check_auto_enable_lora_kernels, which leaves FSDP1, 8 bits and preference training out.
+void finish_adapter_kernels(Draft& draft) {
+  if (!draft.is(fact::kLora, "on")) return;
+  const bool is_fsdp1 = draft.is(fact::kParallel, "fsdp") && draft.is(fact::kFsdpVersion, "1");
+  if (!draft.has(fact::kAdapterKernels) && !draft.is(fact::kBits, "8") && !is_fsdp1) {
+    draft.assume(fact::kOwnKernels, "axolotl",
+                 "axolotl switches its kernels for adapters on where none of lora_mlp_kernel, lora_qkv_kernel, "
+                 "lora_o_kernel and lora_embedding_kernel is set");
+    return;
+  }
+  Job job;
+  for (const AxolotlPart& part : axolotl_parts()) job.axolotl.*part.value = draft.is(fact_of(part), "on");
+  if (job.axolotl.any()) draft.derive(fact::kOwnKernels, get_kernels(job));
+}
+
+void add_adapter_kernels(Draft& draft) {
+  const auto own = draft.get(fact::kOwnKernels), others = draft.get("kernels");
+  if (!own) return;
+  draft.forget("kernels");
+  draft.derive("kernels", others ? fmt::format("{}+{}", *others, *own) : *own);
+}
+
+}  // namespace vramfit
