@@ -67,6 +67,7 @@ struct Estimate {
   std::optional<Speed> speed;   // if EstimateOptions asks for it
   std::vector<Figure> figures;  // that it follows from
   std::vector<StackNeed> others;
+  std::string own_rehearsal = {};  // the command that rehearses the files that the job was read from; "": none does
 };
 
 /// The rank that needs most; the estimate must have ranks.

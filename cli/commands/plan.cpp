@@ -245,6 +245,8 @@ std::string rehearsal_hint(const PlanFlags& flags, bool fails, bool says_command
     const Cluster cluster = parse_cluster_choice(flags.job.gpus).clusters.front();
     if (cluster.is_cpu()) return "";
     on_first.gpus = cluster.text;
+    const std::string own = own_rehearsal(flags.job, cluster);
+    if (!own.empty()) return fmt::format("; a rehearsal of one configuration {}: {}", verb, own);
     std::string hint;
     try {
       hint = recipe_hint(flags, read_asked({.job = on_first, .network = {}, .calibration = {}, .run = {}}), verb);

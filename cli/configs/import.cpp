@@ -109,6 +109,11 @@ class Importer {
     ImportedJob job;
     for (const ConfigFile& config : configs_) {
       job.files.push_back({config.path, std::string(config.tool->what)});
+      if (config.tool->program.empty() || !job.program.all.empty()) continue;
+      const auto with_file = [&](std::string_view starter) {
+        return fmt::format("{} {}", starter, shell_quoted(config.path));
+      };
+      job.program = {.all = with_file(config.tool->program), .rank = with_file(config.tool->rank)};
     }
     job.model = draft_.get(fact::kModel).value_or("");
     job.stack = draft_.get(fact::kLibrary).value_or("");
@@ -248,9 +253,24 @@ class Importer {
     while (true) {
       const std::string there = (folder / path).string();
       if (std::filesystem::is_regular_file(there, ignored)) return there;
-      if (folder.empty() || folder == folder.parent_path()) return std::nullopt;
+      if (folder.empty() || folder == folder.parent_path()) break;
       folder = folder.parent_path();
     }
+    return std::filesystem::path(from).is_relative() && std::filesystem::is_regular_file(from, ignored)
+               ? found_above(path)
+               : std::nullopt;
+  }
+
+  /// In one of the folders above the current one: "../../examples/ds.json".
+  static std::optional<std::string> found_above(const std::string& path) {
+    std::error_code ignored;
+    std::filesystem::path up = "..";
+    for (std::filesystem::path folder = std::filesystem::current_path(ignored); folder != folder.parent_path();
+         folder = folder.parent_path(), up /= "..") {
+      const std::string there = (up / path).string();
+      if (std::filesystem::is_regular_file(there, ignored)) return there;
+    }
+    return std::nullopt;
   }
 
   /// By file, in the order in which they were read, and line.

@@ -7,6 +7,7 @@
 
 #include "cli/configs/draft.h"
 #include "cli/configs/finish.h"
+#include "job/run/rehearsal_command.h"
 
 namespace vramfit {
 
@@ -15,8 +16,9 @@ struct ImportedJob {
     std::string path, what;  // "train.yaml", "accelerate's configuration"
   };
   std::vector<File> files;
-  std::string model;  // "" where no file names it
-  std::string stack;  // of stacks() (job/stacks/stacks.h)
+  std::string model;        // "" where no file names it
+  std::string stack;        // of stacks() (job/stacks/stacks.h)
+  TrainingProgram program;  // that trains with the files as they are; empty where a script of the user's does
   GpuCount gpus;
   bool is_ddp_on_several = false;  // no file says how many GPUs there are, and several would be DDP
   std::string open_length;  // "sft.yaml:3: max_length", which leaves rows without a limit; "" where they have one

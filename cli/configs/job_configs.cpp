@@ -103,6 +103,7 @@ void apply_foreign(JobFlags& flags) {
   refuse_without_length(flags, job);
   flags.copies_on_several = job.is_ddp_on_several;
   flags.clips = job.clips;
+  flags.program = job.program;
   for (const Finding& finding : job.unmodelled) flags.unmodelled.push_back(finding_text(finding));
   for (const Finding& finding : job.assumed) flags.assumed.push_back(fmt::format("{}, by --job", finding.says));
   complain("vramfit", summary(job));

@@ -14,6 +14,8 @@ struct ConfigTool {
   /// How sure it is that a file is the tool's: 0 if it isn't; the highest of all tools decides.
   int (*score)(const ConfigNode& root);
   void (*read)(const ConfigNode& root, const std::string& file, Draft& draft);
+  /// Of a tool that trains with its file alone: what starts all ranks, and what is one of them; "": there is none.
+  std::string_view program = "", rank = "";
 };
 
 #define TOOL(name) const ConfigTool& name##_tool();

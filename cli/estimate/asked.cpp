@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/text/suggest.h"
 #include "cli/configs/job_configs.h"
 #include "cli/flags/calibration_files.h"
 #include "estimator/changes/void_choices.h"
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "job/run/rehearsal_command.h"
 #include "job/stacks/job_defaults.h"
 #include "job/stacks/sharded_instead.h"
 #include "program/not_modelled.h"
@@ -97,6 +99,11 @@ StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec) {
   return recipe;
 }
 
+std::string own_rehearsal(const JobFlags& flags, const Cluster& cluster) {
+  if (flags.program.all.empty() || cluster.is_cpu()) return "";
+  return printable(rehearsal_of(cluster, flags.program), 500);
+}
+
 std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std::string& model) {
   try {
     return command_of(recipe_of(asked, spec), model, asked.cluster);
@@ -115,10 +122,11 @@ std::string trainer_command(const Asked& asked, const ModelSpec& spec, const std
 }
 
 Estimate estimate_of(const JobQuestion& question, const Asked& asked, const ModelSpec& spec, bool suggestions) {
+  const std::string own = own_rehearsal(question.job, asked.cluster);
   if (!question.job.unmodelled.empty()) {
-    return without_rules(question, asked, spec, unmodelled_text(question.job), "");
+    return without_rules(question, asked, spec, unmodelled_text(question.job), own);
   }
-  const std::string answered_by = recipe_command(asked, spec, question.job.model);
+  const std::string answered_by = own.empty() ? recipe_command(asked, spec, question.job.model) : own;
   const std::span<const StackDefault> defaults = rules_of(asked);
   if (!question.job.stack.empty() && defaults.empty()) {
     return without_rules(question, asked, spec,
@@ -130,7 +138,8 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
   Estimate result = estimate(
       spec, asked.choice.job, asked.cluster,
       {.suggestions = suggestions, .run = effects_of(question), .speed_with = &efficiency, .answered_by = answered_by});
-  if (result.verdict == Verdict::not_modelled) {
+  result.own_rehearsal = own;
+  if (result.verdict == Verdict::not_modelled && own.empty()) {
     const std::string trainer = trainer_command(asked, spec, question.job.model);
     if (!trainer.empty()) result.why += "; transformers' Trainer answers it: " + trainer;
   }

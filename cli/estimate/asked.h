@@ -36,6 +36,10 @@ Asked read_asked(const JobQuestion& question);
 /// The recipe of the asked stack. Throws NotModelled where it lacks what was set.
 StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec);
 
+/// The command that rehearses the files that the flags name, where the program that they are for trains with them as
+/// they are; otherwise "".
+std::string own_rehearsal(const JobFlags& flags, const Cluster& cluster);
+
 /// The command that rehearses the stack's recipe; "" where no recipe has what was set.
 std::string recipe_command(const Asked& asked, const ModelSpec& spec, const std::string& model);
 

@@ -9,6 +9,7 @@
 
 #include "job/cluster/cluster.h"
 #include "job/job.h"
+#include "job/run/rehearsal_command.h"
 #include "job/stacks/stacks.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name
@@ -30,6 +31,7 @@ struct JobFlags {
   std::vector<std::pair<std::string, std::string>> imported;  // those that the stack has no choice of, too
   bool copies_on_several = false;  // they don't say how many GPUs there are, and on several each has a copy (DDP)
   bool clips = true;               // false: they say that gradients aren't clipped
+  TrainingProgram program;         // that trains with them as they are, if any
   std::vector<std::string> unmodelled, assumed;
   /// What `job_files` hold, once somebody has read them: they may be pipes.
   mutable std::shared_ptr<const std::vector<JobFile>> read_files = {};

@@ -61,6 +61,7 @@ std::string other_stacks_text(const Estimate& estimate) {
   for (const StackNeed& other : estimate.others) text += need_text(other) + "; ";
   if (estimate.stack == "vramfit" && estimate.others.empty())
     text = "for transformers' Trainer: --stack transformers; ";
+  if (!estimate.own_rehearsal.empty()) return fmt::format("{}for your file itself: {}", text, estimate.own_rehearsal);
   return fmt::format("{}for your own script: {}", text, printable(rehearsal_of(estimate.cluster), 500));
 }
 

@@ -85,6 +85,21 @@ class EngineByRuntime(unittest.TestCase):
         self.assertIn("--runtime vramfit --modeling vramfit --stack vramfit", done.stdout)
 
 
+class FilesThatAreNamed(unittest.TestCase):
+    def test_one_is_found_above_the_current_folder_too(self):
+        with tempfile.TemporaryDirectory() as folder:
+            examples = os.path.join(folder, "examples", "llama")
+            os.makedirs(examples)
+            with open(os.path.join(folder, "examples", "ds.json"), "w", encoding="utf-8") as file:
+                file.write('{"zero_optimization": {"stage": 2}}')
+            with open(os.path.join(examples, "full.yml"), "w", encoding="utf-8") as file:
+                file.write("base_model: gpt2\ndeepspeed: examples/ds.json\n")
+            for name in ("full.yml", os.path.join(examples, "full.yml")):
+                done = subprocess.run([os.path.abspath(os.path.join(BIN, "vramfit")), "import", name, "--json"], cwd=examples, capture_output=True, text=True, timeout=60, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual(json.loads(done.stdout)["job"]["sharding"], "shard-grad-op", name)
+
+
 class PlanAsJob(unittest.TestCase):
     def setUp(self):
         self.plan = os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "plan.json")

@@ -309,6 +309,18 @@ class WhatIsNotModelled(unittest.TestCase):
             self.assertIn(f"--attention cudnn; your own script answers it: vramfit rehearse --gpus {gpus} {command}\n", done.stdout)
             self.assertIn(f"vramfit rehearse --gpus {gpus}", program("plan", MODEL, "--gpus", gpus, "--attention", "cudnn", *NARROW).stderr)
 
+    def test_of_a_file_that_a_program_trains_with_it_is_that_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "my lora.yaml")
+            for text, whole, rank in (("base_model: gpt2\nflex_attention: true\n", "axolotl train", "python -m axolotl.cli.train"),
+                                      ("model_name_or_path: gpt2\nstage: sft\ncutoff_len: 512\nfinetuning_type: lora\nuse_badam: true\n", "llamafactory-cli train", "python -m llamafactory.launcher")):
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                for gpus, command in (("1xH100-80GB", f"-- {whole}"), ("8xH100-80GB", f"-- {whole}"), ("2x8xH100-80GB", f"--ranks 0 -- {rank}")):
+                    expected = f"vramfit rehearse --gpus {gpus} {command} '{path}'"
+                    self.assertIn(f"; this answers it: {expected}\n", program("estimate", "--job", path, "--gpus", gpus).stdout)
+                    self.assertIn(expected, program("plan", "--job", path, "--gpus", gpus).stderr)
+
 
 class Explain(unittest.TestCase):
     """Which cluster the estimate beside a message is for."""

@@ -313,7 +313,12 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   finish_axolotl(root, draft);
 }
 
-constexpr ConfigTool kTool{"axolotl", "axolotl's configuration", score, read};
+constexpr ConfigTool kTool{.name = "axolotl",
+                           .what = "axolotl's configuration",
+                           .score = score,
+                           .read = read,
+                           .program = "axolotl train",
+                           .rank = "python -m axolotl.cli.train"};
 
 }  // namespace
 

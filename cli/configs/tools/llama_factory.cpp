@@ -196,7 +196,12 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   if (draft.has(fact::kMixedHere)) draft.assume(fact::kWeights, *draft.get(fact::kMixedHere), "the frozen base's");
 }
 
-constexpr ConfigTool kTool{"llama_factory", "LLaMA-Factory's arguments", score, read};
+constexpr ConfigTool kTool{.name = "llama_factory",
+                           .what = "LLaMA-Factory's arguments",
+                           .score = score,
+                           .read = read,
+                           .program = "llamafactory-cli train",
+                           .rank = "python -m llamafactory.launcher"};
 
 }  // namespace
 
