@@ -224,13 +224,46 @@ void refuse_empty(std::span<const std::string> arguments) {
   }
 }
 
+/// Without flags that say once more what an earlier one says, as a pasted "Flags:" line behind typed flags does. A flag
+/// that may be repeated is left alone.
+std::vector<std::string> without_equal_repeats(const CLI::App& command, const std::vector<std::string>& words) {
+  std::vector<std::string> kept;
+  std::vector<std::pair<std::string, std::string>> seen;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    if (words[i] == "--") {
+      kept.insert(kept.end(), words.begin() + static_cast<std::ptrdiff_t>(i), words.end());
+      break;
+    }
+    const std::size_t equals = words[i].find('=');
+    const std::string name = words[i].substr(0, equals);
+    const CLI::Option* const option = name.starts_with("--") ? command.get_option_no_throw(name) : nullptr;
+    const bool has_one = option != nullptr && option->get_expected_min() == 1 &&
+                         option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw;
+    const bool is_apart = has_one && equals == std::string::npos;
+    if (!has_one || (is_apart && i + 1 == words.size())) {
+      kept.push_back(words[i]);
+      continue;
+    }
+    const std::pair given(name, is_apart ? words[i + 1] : words[i].substr(equals + 1));
+    const bool is_repeat = std::ranges::find(seen, given) != seen.end();
+    if (!is_repeat) {
+      seen.push_back(given);
+      kept.push_back(words[i]);
+      if (is_apart) kept.push_back(words[i + 1]);
+    }
+    if (is_apart) ++i;
+  }
+  return kept;
+}
+
 /// The arguments in CLI11's order, last first: flags by our names, and words that are not ours marked.
 std::vector<std::string> arguments_of(const CLI::App& app, int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
   const auto* command = std::ranges::find(kCommands, arguments.empty() ? "" : arguments.front(), &Command::name);
   if (command != kCommands.end()) {
     std::vector<std::string> notes;
-    arguments = with_known_flags(*app.get_subcommand(std::string(command->name)), arguments, notes);
+    const CLI::App& parsed = *app.get_subcommand(std::string(command->name));
+    arguments = without_equal_repeats(parsed, with_known_flags(parsed, arguments, notes));
     say_notes(notes);
   }
   refuse_empty(arguments);

@@ -53,6 +53,12 @@ class Program(unittest.TestCase):
         self.refused(["estimate", MODEL, "--gpus", "8xH100-80G"], 2, "H100-80GB")
         self.refused(["gpus", "H100-80G"], 2, "did you mean H100-80GB")
 
+    def test_a_flag_may_be_repeated_with_the_same_value(self):
+        once = program("estimate", *TINY, "--micro-batch", "2", "--json")
+        for words in (("--seq-len=64", "--micro-batch", "2", "--micro-batch=2"), ("--batch-size=2", "--micro-batch", "2", "--seq-len", "64")):
+            again = program("estimate", *TINY, *words, "--json")
+            self.assertEqual((again.returncode, again.stdout), (0, once.stdout), again.stderr)
+
     def test_wrong_numbers_are_usage_errors(self):
         for flag in ("--seq-len", "--micro-batch", "--grad-accum", "--global-batch"):
             for value in ("0", "-1", "99999999999999999999", "1e3", "", "0x10"):
