@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/error.h"
 #include "base/json/json_value.h"
@@ -48,13 +49,81 @@ std::string host_memory_text(Bytes bytes) {
   return fmt::format("{}MiB", static_cast<double>(bytes.n) / static_cast<double>(kMiB.n));
 }
 
-/// The document's, with its host memory where its text doesn't tell it.
+/// The document's, with its host memory and network where its text doesn't tell them.
 void apply_cluster(JobFlags& flags, const Cluster& cluster) {
   if (!flags.gpus.empty()) return;
   flags.gpus = cluster.text;
+  const bool has_usual_network = parse_cluster(cluster.text).network_bandwidth == cluster.network_bandwidth;
+  if (!has_usual_network) flags.network_bandwidth = cluster.network_bandwidth;
   const bool is_told = cluster.text.find(',') != std::string::npos;
   if (cluster.host_memory.n == 0 || cluster.is_cpu() || is_told || !flags.host_memory.empty()) return;
   flags.host_memory = host_memory_text(cluster.host_memory);
+}
+
+/// What follows from a field, and is left out where a flag gives that field another value.
+struct Follower {
+  std::string_view field, of;
+};
+constexpr std::array kFollowers{
+    Follower{"global_batch", "micro_batch"},
+    Follower{"global_batch", "grad_accum"},
+    Follower{"global_batch", "mesh"},
+    Follower{"grad_accum", "global_batch"},
+    Follower{"mesh", "sharding"},
+    Follower{"storage_dtype", "precision"},
+    Follower{"compute_dtype", "precision"},
+    Follower{"reduce_dtype", "precision"},
+    Follower{"buffer_dtype", "precision"},
+    Follower{"output_dtype", "precision"},
+    Follower{"state_dtype", "precision"},
+    Follower{"loss_scale", "precision"},
+};
+
+/// What a flag or --set says of the field; "" without either. What is wrong with it is said by whoever sets it.
+std::string typed_value(const JobFlags& flags, const JobField& field) {
+  const auto place = static_cast<std::size_t>(&field - job_fields().data());
+  std::string value;
+  if (place < flags.values.size()) value = fmt::format("{}", fmt::join(flags.values[place], ","));
+  for (const std::string& assignment : flags.set) {
+    const std::size_t equals = std::min(assignment.find('='), assignment.size());
+    std::string name = assignment.substr(0, equals);
+    std::ranges::replace(name, '-', '_');
+    if (name == field.name && equals < assignment.size()) value = assignment.substr(equals + 1);
+  }
+  return value;
+}
+
+/// Whether a flag says something else of it than `job`.
+bool is_replaced(const JobFlags& flags, const JobField& field, const Job& job) {
+  const std::string typed = typed_value(flags, field);
+  if (typed.empty()) return false;
+  try {
+    Job other = job;
+    field.set(other, typed);
+    return field.get(other) != field.get(job);
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+/// The flag that replaces what the field followed from; "" if none does.
+std::string replaced_origin(const JobFlags& flags, const JobField& field, const Job& job) {
+  if (!typed_value(flags, field).empty()) return "";
+  for (const Follower& row : kFollowers) {
+    const JobField& of = job_field_named(row.of);
+    if (row.field == field.name && is_replaced(flags, of, job)) return flag_of(of);
+  }
+  return "";
+}
+
+/// Those of what follows from a precision that a library sets anew on other cards.
+bool is_by_precision(const JobField& field, const Job& job) {
+  const bool follows = std::ranges::any_of(
+      kFollowers, [&](const Follower& row) { return row.field == field.name && row.of == "precision"; });
+  if (!follows) return false;
+  Job usual = job;
+  usual.precision = precision_on(job, job.precision.name);
+  return field.get(usual) == field.get(job);
 }
 
 /// The job as its library's stack begins it on `cluster`; nothing where no stack has its runtime with its modeling.
@@ -75,17 +144,29 @@ void apply_result(JobFlags& flags, JsonObject& document, const std::string& path
   Job job = unresolved_job();
   std::vector<std::string> set;
   read_job(job_object, job, set);
+  if (document.has("save_kind")) flags.save_kind = document.text("save_kind");
   if (document.has("clip")) flags.clips = flags.clips && document.boolean("clip");
   const bool is_elsewhere = is_on_other_cards(flags.gpus, cluster);
   // On other cards the library may train in another way: what it sets by itself, it sets anew.
   std::optional<Job> begun;
   if (is_elsewhere && flags.has_stack) begun = begun_by_stack(job, cluster);
   if (begun && flags.stack.empty()) flags.stack = stack_of(job).name;
+  std::string left_out;
   for (const JobField& field : job_fields()) {
-    if (begun && field.get(job) == field.get(*begun) && job.runtime != Runtime::pytorch_fsdp1) continue;
+    const bool is_usual = begun && (field.get(job) == field.get(*begun) || is_by_precision(field, job));
+    if (is_usual && job.runtime != Runtime::pytorch_fsdp1) continue;
     const bool is_of_cards = field.name == "mesh" || field.name == "global_batch";
     if (std::ranges::find(set, field.name) == set.end() || (is_elsewhere && is_of_cards)) continue;
-    flags.imported.emplace_back(field.name, field.get(job));
+    const std::string origin = replaced_origin(flags, field, job);
+    if (origin.empty()) {
+      flags.imported.emplace_back(field.name, field.get(job));
+    } else if (field.get(job) != field.get(unresolved_job())) {
+      left_out += fmt::format("{}{} (by {})", left_out.empty() ? "" : ", ", flag_of(field), origin);
+    }
+  }
+  if (!left_out.empty()) {
+    complain("vramfit", fmt::format("note: of {} is left out what followed from what flags replace: {}",
+                                    printable(path, 300), left_out));
   }
   if (!is_elsewhere) return;
   complain("vramfit", fmt::format("note: {} is for {}; its --mesh and --global-batch are left out on {}",

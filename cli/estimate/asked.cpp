@@ -22,7 +22,12 @@ namespace {
 
 Cluster cluster_of(const JobQuestion& question) {
   Cluster cluster = read_cluster_flag(question.job);
-  if (!question.network.empty()) set_network(cluster, question.network);
+  if (!question.network.empty()) {
+    set_network(cluster, question.network);
+  } else if (question.job.network_bandwidth > 0 && cluster.nodes > 1) {
+    cluster.network_bandwidth = question.job.network_bandwidth;
+    cluster.network_origin.clear();  // it is a file's
+  }
   return cluster;
 }
 
@@ -66,7 +71,9 @@ void name_sharded(std::vector<Suggestion>& suggestions, const JobChoice& choice,
 }  // namespace
 
 RunEffects effects_of(const JobQuestion& question) {
-  RunEffects effects = effects_of(question.run);
+  RunEffectFlags flags = question.run;
+  if (flags.save_kind == "none" && !question.job.save_kind.empty()) flags.save_kind = question.job.save_kind;
+  RunEffects effects = effects_of(flags);
   effects.clip = effects.clip && question.job.clips;
   return effects;
 }

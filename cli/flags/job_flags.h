@@ -32,6 +32,9 @@ struct JobFlags {
   bool copies_on_several = false;  // they don't say how many GPUs there are, and on several each has a copy (DDP)
   bool clips = true;               // false: they say that gradients aren't clipped
   TrainingProgram program;         // that trains with them as they are, if any
+  // Of a plan, a run or an estimate: what else its figures are for.
+  double network_bandwidth = 0;  // where it isn't the cluster's usual one
+  std::string save_kind;         // "": none is said
   std::vector<std::string> unmodelled, assumed;
   /// What `job_files` hold, once somebody has read them: they may be pipes.
   mutable std::shared_ptr<const std::vector<JobFile>> read_files = {};

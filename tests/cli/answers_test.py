@@ -115,8 +115,33 @@ class PlanAsJob(unittest.TestCase):
             self.assertEqual(there.returncode, 0, there.stderr)
             self.assertIn("is for 2xRTX4090; its --mesh and --global-batch are left out on 4xRTX4090", there.stderr)
             self.assertIn("/gpt2, 124.4 M parameters", there.stdout)
+            alone = program("estimate", "--job", self.plan, "--gpus", "1xRTX4090")
+            self.assertTrue(alone.stdout.startswith("FITS"), alone.stdout + alone.stderr)
             other = program("estimate", MODEL, "--job", self.plan)
             self.assertNotIn("/gpt2, 124.4 M parameters", other.stdout)
+
+    def test_an_estimates_network_and_what_it_saves_stay(self):
+        typed = ("gpt2", "--gpus", "2x2xRTX4090", "--seq-len", "128", "--stack", "vramfit", "--network", "10Gbps/card", "--save-kind", "full")
+        made = program("estimate", *typed, "--json").stdout
+        with open(self.plan, "w", encoding="utf-8") as file:
+            file.write(made)
+        again, first = json.loads(program("estimate", "--job", self.plan, "--json").stdout), json.loads(made)
+        for key in ("cluster", "save_kind", "ranks", "host_bytes"):
+            self.assertEqual(again[key], first[key], key)
+        self.assertEqual(again["speed"]["step_seconds"], first["speed"]["step_seconds"])
+        other = json.loads(program("estimate", "--job", self.plan, "--gpus", "2x2xRTX4090", "--json").stdout)
+        self.assertNotEqual(other["cluster"]["network_bandwidth"], first["cluster"]["network_bandwidth"])
+
+    def test_what_followed_from_a_replaced_choice_is_left_out(self):
+        made = program("plan", "gpt2", "--gpus", "2xRTX4090", "--seq-len", "128", "--stack", "trl", "-o", self.plan)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        rows = json.loads(program("estimate", "--job", self.plan, "--json").stdout)["job"]["global_batch"]
+        for flags, field, expected in ((("--micro-batch", str(2 * rows)), "global_batch", 4 * rows), (("--global-batch", str(8 * rows)), "global_batch", 8 * rows),
+                                       (("--set", "precision=fp32"), "compute_dtype", "fp32")):
+            done = program("estimate", "--job", self.plan, *flags, "--json")
+            self.assertEqual(done.stderr.count("is left out what followed from what flags replace"), 1, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["job"][field], expected, flags)
+        self.assertNotIn("left out", program("estimate", "--job", self.plan, "--precision", "bf16-mixed").stderr)
 
     def test_an_estimate_is_one_too_and_a_calibration_is_not(self):
         typed = ("gpt2", "--gpus", "2xRTX4090", "--seq-len", "128", "--stack", "trl")
