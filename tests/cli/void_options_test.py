@@ -61,7 +61,7 @@ NEAREST = [
     ((*FOUR, "--stack", "transformers", "--z-loss", "1e-4"), "--stack vramfit"),
     ((*ONE, "--stack", "transformers", "--kernels", "vramfit"), "--stack vramfit"),
     ((*ONE, "--stack", "vramfit", "--kernels", "liger"), "--stack transformers"),
-    ((*ONE, "--stack", "trl", "--method", "lora", "--kernels", "axolotl"), "transformers' Trainer"),
+    ((*ONE, "--stack", "trl", "--method", "lora", "--kernels", "axolotl"), "--stack transformers"),
     ((*ONE, "--stack", "transformers", "--optimizer-in-backward", "on", "--no-clip"), "--stack vramfit"),
     ((*FOUR, "--stack", "deepspeed", "--method", "lora", "--dora", "on"), "--stack transformers"),
     ((*ONE, "--stack", "transformers", "--freeze", "embeddings"), "--stack vramfit"),

@@ -21,7 +21,7 @@ void require_job(const Job& job) {
     throw NotModelled(fmt::format("--kernels axolotl with {} ({})", what, instead));
   };
   if (job.modeling != Modeling::transformers) {
-    refuse(fmt::format("--modeling {}", job_field_named("modeling").get(job)), "with transformers' Trainer they are");
+    refuse(fmt::format("--modeling {}", job_field_named("modeling").get(job)), "--stack transformers has them");
   }
   const bool is_whole = job.runtime == Runtime::pytorch;
   const bool is_zero = job.runtime == Runtime::deepspeed && !sharding_named(job.sharding).reshard;
