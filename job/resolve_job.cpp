@@ -134,7 +134,7 @@ void resolve_batch(Job& job, Notes& notes) {
   const auto refuse = [&](const std::string& what) {
     throw Conflict(fmt::format("--global-batch {}: {}", job.global_batch, what));
   };
-  if (job.global_batch % ranks != 0) refuse(fmt::format("does not divide by {} data ranks", ranks));
+  if (job.global_batch % ranks != 0) refuse(fmt::format("can't be divided by {} data ranks", ranks));
   const std::int64_t rows = job.global_batch / ranks;
   if (micro == 0 && accumulation == 0) {
     micro = 1;
@@ -142,7 +142,7 @@ void resolve_batch(Job& job, Notes& notes) {
   }
   const std::int64_t given = micro == 0 ? accumulation : micro;
   if (rows % given != 0) {
-    refuse(fmt::format("{} rows a rank do not divide by {} {}", rows, micro == 0 ? "--grad-accum" : "--micro-batch",
+    refuse(fmt::format("{} rows a rank can't be divided by {} {}", rows, micro == 0 ? "--grad-accum" : "--micro-batch",
                        given));
   }
   if (rows / given > kMostCount) {

@@ -18,7 +18,8 @@ struct ClusterChoice {
 inline constexpr std::int64_t kMostAutoNodes = 64;
 
 /// "8xH100-80GB"; "4xRTX4090,1xH100-80GB"; "auto:H100-80GB" for 1, 2, 4 and 8 GPUs of one node and 2 to kMostAutoNodes
-/// nodes of 8; "auto:4xRTX4090" likewise for nodes of 4. Throws InputError.
-ClusterChoice parse_cluster_choice(std::string_view text);
+/// nodes of 8; "auto:4xRTX4090" likewise for nodes of 4. With a global batch that is set (0: it isn't), those of one
+/// node are the numbers that divide it, as 7 does where 2, 4 and 8 don't. Throws InputError.
+ClusterChoice parse_cluster_choice(std::string_view text, std::int64_t global_batch = 0);
 
 }  // namespace vramfit

@@ -43,9 +43,9 @@ struct PlanFlags {
   bool json = false, no_clip = false;
 };
 
-ClusterChoice read_clusters(const PlanFlags& flags) {
+ClusterChoice read_clusters(const PlanFlags& flags, std::int64_t global_batch = 0) {
   if (flags.job.gpus.empty()) read_cluster_flag(flags.job);  // says what is missing
-  ClusterChoice choice = parse_cluster_choice(flags.job.gpus);
+  ClusterChoice choice = parse_cluster_choice(flags.job.gpus, global_batch);
   for (Cluster& cluster : choice.clusters) {
     if (!flags.job.host_memory.empty()) set_host_memory(cluster, flags.job.host_memory);
     if (!flags.job.confidence.empty()) set_confidence(cluster, flags.job.confidence);
@@ -176,9 +176,12 @@ std::string kinds_of_change() {
 
 int run_plan(PlanFlags& flags) {
   const Allowed allowed = parse_allowed(fmt::format("{}", fmt::join(flags.allow, ",")));
-  const ClusterChoice clusters = read_clusters(flags);
+  ClusterChoice clusters = read_clusters(flags);
   choose_stack(flags.job, clusters);
   const JobChoice choice = first_job(flags.job, clusters);
+  if (clusters.asks_how_many && std::ranges::find(choice.fixed, "global_batch") != choice.fixed.end()) {
+    clusters = read_clusters(flags, choice.job.global_batch);
+  }
   const Objective objective = read_objective(flags, clusters);
   const Prices prices = flags.price.empty() ? Prices() : Prices(flags.price);
   prices.require_any_of(clusters.clusters);

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/text/suggest.h"
 #include "cli/configs/tools/axolotl_kernels.h"
+#include "cli/configs/tools/checkpoint_dtype.h"
 #include "cli/configs/tools/liger.h"
 #include "job/fields/zero_text.h"
 #include "job/stacks/stacks.h"
@@ -354,7 +355,7 @@ GpuCount gpu_count(const Draft& draft) {
   if (draft.is(fact::kParallel, "none")) return {.nodes = 1, .per_node = 1};
   if (processes == 0) return {.nodes = nodes, .per_node = number(draft, fact::kVisible)};
   if (processes % nodes != 0) {
-    throw InputError(fmt::format("{} GPUs don't divide by {} nodes", processes, nodes));
+    throw InputError(fmt::format("{} GPUs can't be divided by {} nodes", processes, nodes));
   }
   return {.nodes = nodes, .per_node = processes / nodes};
 }
@@ -369,6 +370,7 @@ void finish(Draft& draft) {
     finish_mesh(draft);
     return;
   }
+  finish_checkpoint_dtype(draft);
   finish_precision(draft, is_program_known);
   finish_sharding(draft);
   finish_grpo(draft);

@@ -202,6 +202,23 @@ void require_fsdp1_of_stack(const Job& job, const Stack& stack, const Cluster& c
   }
 }
 
+/// A stack's default for the micro-batch (trl-grpo's 8 rows) gives way to a global batch that was set: the number of
+/// micro-batches decides it, or else it is the largest number of rows up to the default that divides each rank's.
+void fit_default_micro_batch(JobChoice& choice, const Cluster& cluster) {
+  const auto is_set = [&](std::string_view field) {
+    return std::ranges::find(choice.fixed, field) != choice.fixed.end();
+  };
+  std::int64_t& micro = choice.job.micro_batch;
+  if (micro == 0 || is_set("micro_batch") || !is_set("global_batch")) return;
+  if (is_set("grad_accum")) {
+    micro = 0;
+    return;
+  }
+  if (choice.job.global_batch % cluster.cards() != 0) return;  // refused later
+  const std::int64_t rows = choice.job.global_batch / cluster.cards();
+  while (rows % micro != 0) --micro;
+}
+
 JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Cluster& cluster) {
   std::span<const StackDefault> defaults = defaults_of(stack, cluster);
   JobChoice choice = read_on(on_stack(unresolved_job(), defaults), flags, cluster.cards());
@@ -216,6 +233,7 @@ JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Clust
   }
   const Stack& of_runtime = choice.job.runtime == Runtime::deepspeed ? with_deepspeed(stack) : stack;
   if (&of_runtime != &stack) return read_job_choice(flags, of_runtime, cluster);
+  fit_default_micro_batch(choice, cluster);
   for (const std::string_view name : {"runtime", "modeling"}) {
     const JobField& field = job_field_named(name);
     const auto given = std::ranges::find(choice.fixed, name);
@@ -241,6 +259,10 @@ const Stack* stack_of_flag(const JobFlags& flags) {
 JobChoice read_job_choice_on_stack(const JobFlags& flags, const Cluster& cluster) {
   const Stack* const stack = stack_of_flag(flags);
   if (stack == nullptr) return read_job_choice(flags);
+  const bool has_rules_elsewhere = !stack->one_gpu.empty() || !stack->several_gpus.empty();
+  if (defaults_of(*stack, cluster).empty() && has_rules_elsewhere) {
+    throw NotModelled(fmt::format("--stack {} on {}", stack->name, cluster.cards() == 1 ? "one GPU" : "several GPUs"));
+  }
   if (defaults_of(*stack, cluster).empty()) {
     throw NotModelled(fmt::format(
         "--stack {} on {} (\"vramfit estimate --stack {} --exact\" rehearses it, and \"vramfit rehearse --recipe NAME "

@@ -248,7 +248,11 @@ StackRecipe recipe_of(const Stack& stack, const Job& job, const std::vector<std:
   }
   const std::string name = recipe_name(stack, job);
   if (name.empty()) {
-    throw NotModelled(fmt::format("--stack {} with --method {}", stack.name, job_field_named("method").get(job)));
+    throw NotModelled(
+        fmt::format("--stack {} with --method {} in a rehearsal of a recipe, of which there is none for it (your own "
+                    "script answers: "
+                    "vramfit rehearse --gpus CLUSTER -- CMD)",
+                    stack.name, job_field_named("method").get(job)));
   }
   const Recipe recipe = find_recipe(name);
   StackRecipe result{.recipe = name, .values = Mapping(recipe, job, fixed).values(), .allocator = {}};

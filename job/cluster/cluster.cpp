@@ -47,7 +47,8 @@ std::optional<std::int64_t> take_count(std::string_view text, std::string_view& 
   std::int64_t count = 0;
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + digits, count);
   if (error != std::errc{} || count < 1 || count > kMostNodes) {
-    refuse(text, fmt::format("{} is not a number of cards or nodes", printable(rest.substr(0, digits))));
+    refuse(text, fmt::format("{} is not a number of cards or nodes, of which there are 1 to {}",
+                             printable(rest.substr(0, digits)), kMostNodes));
   }
   rest.remove_prefix(digits + 1);
   return count;

@@ -265,6 +265,7 @@ void set_method(Job& job, std::string_view value) {
     throw NotModelled(fmt::format(
         "--method {0}: --method says which weights are trained; TRL's trainer of it is --stack trl-{0}", value));
   }
+  if (value == "dora") throw InputError("dora is LoRA with --dora on: --method lora --dora on");
   job.method = named(kMethods, value);
 }
 

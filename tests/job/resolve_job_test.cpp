@@ -126,9 +126,9 @@ TEST_CASE("two of micro-batch, accumulation and global batch determine the third
 
 TEST_CASE("batch sizes that contradict each other are a usage error that shows the product") {
   CHECK(contains(error_of({{"micro_batch", "2"}, {"grad_accum", "3"}, {"global_batch", "32"}}, "4xA100"), "= 24"));
-  CHECK(contains(error_of({{"global_batch", "30"}}, "4xA100"), "does not divide by 4 data ranks"));
-  CHECK(
-      contains(error_of({{"micro_batch", "5"}, {"global_batch", "24"}}, "4xA100"), "do not divide by --micro-batch 5"));
+  CHECK(contains(error_of({{"global_batch", "30"}}, "4xA100"), "can't be divided by 4 data ranks"));
+  CHECK(contains(error_of({{"micro_batch", "5"}, {"global_batch", "24"}}, "4xA100"),
+                 "can't be divided by --micro-batch 5"));
 }
 
 TEST_CASE("--reshard goes with strategies that reshard") {

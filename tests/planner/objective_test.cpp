@@ -180,6 +180,12 @@ TEST_CASE("lists of clusters") {
   }
   CHECK(parse_cluster_choice("auto:6xRTX4090").clusters[3].text == "6xRTX4090");
   CHECK(parse_cluster_choice("auto:cpu-1GiB").clusters.back().text == "8xcpu-1GiB");
+  const ClusterChoice of_batch = parse_cluster_choice("auto:H100-80GB", 21);
+  CHECK(of_batch.clusters[0].text == "1xH100-80GB");
+  CHECK(of_batch.clusters[1].text == "3xH100-80GB");
+  CHECK(of_batch.clusters[2].text == "7xH100-80GB");
+  CHECK(of_batch.clusters[3].text == "8xH100-80GB");
+  CHECK(of_batch.clusters[3].notes.back().find("tries: 1, 3, 7, 8, and nodes of 8") != std::string::npos);
   for (const char* wrong :
        {"", ",", "8xH100-80GB,", "auto:", "auto:2x8xH100-80GB", "auto:H100-80GB,1xL4", "auto:0xL4"}) {
     CAPTURE(wrong);

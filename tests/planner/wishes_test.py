@@ -72,7 +72,7 @@ class Wishes(unittest.TestCase):
         for command in ("estimate", "run"):
             done = subprocess.run([os.path.join(BIN, "vramfit"), command, *H100S, "--global-batch", "7"], capture_output=True, text=True, check=False, timeout=600)
             self.assertEqual((done.returncode, done.stdout), (USAGE, ""), done.stderr)
-            self.assertIn("--global-batch 7: does not divide by 8 data ranks", done.stderr)
+            self.assertIn("--global-batch 7: can't be divided by 8 data ranks", done.stderr)
 
 
 if __name__ == "__main__":

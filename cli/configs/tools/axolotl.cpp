@@ -206,9 +206,9 @@ constexpr std::array kKeys{
 constexpr std::array kOthers{
     UnmodelledKeys{"Liger's kernels of another kind, or its loss with scaled tokens",
                    "liger_kernel_impl liger_use_token_scaling"},
-    UnmodelledKeys{
-        "a loss that never has all logits",
-        "cut_cross_entropy chunked_cross_entropy flash_attn_cross_entropy tiled_mlp chunked_cross_entropy_num_chunks"},
+    UnmodelledKeys{"a loss that never has all logits",
+                   "cut_cross_entropy chunked_cross_entropy flash_attn_cross_entropy chunked_cross_entropy_num_chunks"},
+    UnmodelledKeys{"MLPs computed in tiles", "tiled_mlp"},
     UnmodelledKeys{"kernels without rules here",
                    "use_kernels unsloth_* "
                    "flash_attn_fuse_mlp flash_attn_fuse_qkv flash_attn_rms_norm use_scattermoe use_sonicmoe "

@@ -24,6 +24,7 @@ void read_method(const Setting& setting, Draft& draft) {
   } else if (setting.is("lora")) {
     draft.set(fact::kLora, "on", setting);
   } else {
+    draft.derive(fact::kLora, "off");  // not LLaMA-Factory's default
     draft.not_modelled(setting, "a way of fine-tuning without rules here");
   }
 }
@@ -118,7 +119,8 @@ constexpr std::array kOthers{
     UnmodelledKeys{"another way to quantize", "quantization_method", "bnb"},
     UnmodelledKeys{"codes of another kind than NF4", "quantization_type", "nf4"},
     UnmodelledKeys{"FP8", "fp8"},
-    UnmodelledKeys{"norms in fp32", "upcast_layernorm upcast_lmhead_output"},
+    UnmodelledKeys{"norms in fp32", "upcast_layernorm"},
+    UnmodelledKeys{"logits in fp32", "upcast_lmhead_output"},
     UnmodelledKeys{"other parallelism, or weights on the CPU",
                    "use_mca use_hyper_parallel use_megatron_bridge use_kt cp_size context_parallel_size "
                    "hyper_parallel_cp_size tensor_model_parallel_size pipeline_model_parallel_size "

@@ -80,7 +80,7 @@ void read_hf_attention(const Setting& setting, Draft& draft) {
 void read_weights_dtype(const Setting& setting, Draft& draft) {
   const std::string_view ours = meant_by(kDtypes, setting);
   if (setting.is("auto")) {
-    draft.ignore(setting, "as the checkpoint has it, which isn't known here");
+    draft.set(fact::kWeights, "auto", setting, "weights in the dtype of the checkpoint");
   } else if (ours.empty()) {
     draft.not_modelled(setting, "weights of a dtype without rules here");
   } else {

@@ -266,11 +266,11 @@ constexpr std::array kOthers{
     UnmodelledKeys{"activations in host memory", "activation_offloading"},
     UnmodelledKeys{"adapters of parameters that don't belong to a linear layer", "lora_target_parameters"},
     UnmodelledKeys{"codes of another kind than NF4", "bnb_4bit_quant_type", "nf4"},
-    UnmodelledKeys{
-        "preference training other than by DPOTrainer's defaults (vramfit rehearse can run the script)",
-        "precompute_ref_log_probs precompute_ref_batch_size ref_model_init_kwargs "
-        "ref_model_name_or_path ref_adapter_name sync_ref_model rpo_alpha ld_alpha loss_weights use_weighting "
-        "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
+    UnmodelledKeys{"preference training other than by DPOTrainer's defaults (vramfit rehearse can run the script)",
+                   "precompute_ref_log_probs precompute_ref_batch_size ref_model_init_kwargs "
+                   "ref_model_name_or_path ref_adapter_name rpo_alpha ld_alpha loss_weights use_weighting "
+                   "desirable_weight undesirable_weight simpo_gamma cpo_alpha"},
+    UnmodelledKeys{"a reference model that follows the trained one", "sync_ref_model"},
     UnmodelledKeys{kGeneration,
                    "generation_batch_size use_vllm vllm_* "
                    "reward_model_name_or_path delta scale_rewards num_ppo_epochs response_length kl_coef "

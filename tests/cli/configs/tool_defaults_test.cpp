@@ -73,6 +73,13 @@ TEST_CASE("a file of LLaMA-Factory's that predicts or evaluates without do_train
   CHECK(says(imported("lora.yaml", kFactory + "do_train: false\n").unmodelled, "do_train", "no training"));
 }
 
+TEST_CASE("a way of fine-tuning without rules is not taken for LLaMA-Factory's default") {
+  const ImportedJob job =
+      imported("freeze.yaml", "stage: sft\nmodel_name_or_path: org/model\nfinetuning_type: freeze\n");
+  CHECK(says(job.unmodelled, "finetuning_type", "without rules"));
+  CHECK(value_of(job, "method").empty());
+}
+
 TEST_CASE("of torchtune's packed data, and of its models of images, each key is spoken of") {
   const ImportedJob packed = imported("tune.yaml",
                                       "model: {_component_: torchtune.models.llama3_1.llama3_1_8b}\n"

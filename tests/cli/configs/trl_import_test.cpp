@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/configs/import.h"
+#include "tests/cli/configs/imported.h"
 #include "tests/support/temporary_directory.h"
 
 namespace vramfit {
@@ -32,6 +33,21 @@ TEST_CASE("RewardTrainer is known by its own arguments; adapters need the kind o
     CAPTURE(more);
     CHECK(!imported(more).unmodelled.empty());
   }
+}
+
+TEST_CASE("weights in the checkpoint's dtype are those of a built-in model, and not modelled of another") {
+  const auto auto_of = [](const std::string& model) {
+    return testing::imported(
+        "sft.yaml",
+        "model_name_or_path: " + model + "\ndtype: auto\nmax_length: 512\noutput_dir: o\nbf16: true\npacking: false\n");
+  };
+  const ImportedJob llama = auto_of("meta-llama/Llama-3.2-1B");
+  CHECK(llama.unmodelled.empty());
+  CHECK(testing::value_of(llama, "storage_dtype") == "bf16");
+  CHECK(testing::value_of(auto_of("openai-community/gpt2"), "storage_dtype").empty());  // fp32
+  const ImportedJob unknown = auto_of("org/model");
+  REQUIRE(unknown.unmodelled.size() == 1);
+  CHECK(unknown.unmodelled.front().says.find("dtype: bfloat16") != std::string::npos);
 }
 
 TEST_CASE("the longest prompt is a part of DPOTrainer's rows, and stands before GRPOTrainer's completions") {

@@ -165,7 +165,7 @@ TEST_CASE("unknown keys and values, and contradictions, are refused with the cha
   says("micro_batch=", "the value is empty");
   says("gpus=8xH10", "unknown card");
   says("stack=trll", "did you mean");
-  says("global_batch=3", "does not divide by 2 data ranks");
+  says("global_batch=3", "can't be divided by 2 data ranks");
   says(" ", "names nothing to change");
 }
 

@@ -309,4 +309,20 @@ TEST_CASE("ZeRO-3 alone overlaps unless it is said not to") {
   CHECK_FALSE(overlaps_reductions(choice_of({}).job));
 }
 
+TEST_CASE("a stack's default micro-batch gives way to a global batch that it doesn't divide") {
+  const auto micro_batch = [](const std::vector<std::string>& more) {
+    CLI::App app;
+    JobFlags flags;
+    add_job_flags(app, flags);
+    std::vector<std::string> arguments(more.rbegin(), more.rend());
+    app.parse(arguments);
+    return read_job_choice(flags, stack_named("trl-grpo"), parse_cluster("6xA6000")).job.micro_batch;
+  };
+  CHECK(micro_batch({}) == 8);
+  CHECK(micro_batch({"--global-batch", "96"}) == 8);
+  CHECK(micro_batch({"--global-batch", "36"}) == 6);
+  CHECK(micro_batch({"--global-batch", "36", "--grad-accum", "3"}) == 0);   // it follows
+  CHECK(micro_batch({"--global-batch", "36", "--micro-batch", "8"}) == 8);  // refused later
+}
+
 }  // namespace vramfit
