@@ -105,6 +105,7 @@ class Larger {
     job.accumulation = rows / micro_batch;
     if (request_.is_fixed("grad_accum") && job.accumulation != chosen_.accumulation) return std::nullopt;
     if (is_ruled_out(job) || evaluator_.most_tokens_per_second(job) < enough) return std::nullopt;
+    if (evaluator_.walks_too_far(job)) return std::nullopt;
     Option option = evaluator_.timed(job);
     const bool is_fast = option.tokens_per_second > 0 && option.tokens_per_second >= enough;
     if (!is_fast || !evaluator_.attempt_to_fit(option).fits) return std::nullopt;

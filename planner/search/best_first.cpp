@@ -140,13 +140,14 @@ bool BestFirst::pass_over(const Node& node, Bytes most_total) {
   for (std::int64_t rows = 2; has_room(least) && 2 * rows <= node.job.micro_batch; rows *= kRowsGrow) {
     least = evaluator_.least_memory_at_twice_the_rows(node.job, rows);
   }
-  if (has_room(least)) least = evaluator_.least_memory(node.job);
+  const bool is_too_large = has_room(least) && evaluator_.walks_too_far_alone(node.job);
+  if (has_room(least) && !is_too_large) least = evaluator_.least_memory(node.job);
   const auto is_close = [&] {  // has room, so that it is no more than the card's memory
     return kClose * (least.reserved + evaluator_.outside(node.job)) > (kClose - 1) * evaluator_.capacity();
   };
-  if (has_room(least) && is_close()) least = evaluator_.least_memory_of_one_row(node.job);
-  if (has_room(least)) return false;
-  if (evaluator_.is_too_much(node.job, least.reserved)) {  // with any allocator
+  if (has_room(least) && !is_too_large && is_close()) least = evaluator_.least_memory_of_one_row(node.job);
+  if (has_room(least) && !is_too_large) return false;
+  if (is_too_large || evaluator_.is_too_much(node.job, least.reserved)) {  // with any allocator
     passed_over_.push_back(option_of(node));
     ++counts_.ruled_out;
   }
@@ -169,10 +170,18 @@ bool BestFirst::pass_over_misfit(Node& node) {
   return true;
 }
 
+/// What its walk would say of its speed, it says later if that is asked for.
+bool BestFirst::pass_over_in_walk(const Node& node) {
+  if (by_ == BestBy::need || !evaluator_.walks_too_far(node.job)) return false;
+  passed_over_.push_back(option_of(node));
+  ++counts_.ruled_out;
+  return true;
+}
+
 bool BestFirst::pass_over_larger(const Node& node) {
   if (passed_over_from_ == kNoLimit) return false;
   const EarlyLook look = evaluator_.look_early(node.job, passed_over_from_);
-  if (!look.is_too_much) return false;
+  if (!look.is_too_much && !evaluator_.walks_beyond(node.job, passed_over_from_)) return false;
   last_ = node;
   last_.least = std::max(node.least, look.least_total);
   retry_last({});
@@ -316,7 +325,7 @@ std::optional<Option> BestFirst::next(Bytes most_total, double above) {
       push(std::move(node));
       continue;
     }
-    if (pass_over_misfit(node)) continue;
+    if (pass_over_misfit(node) || pass_over_in_walk(node)) continue;
     leave_few_fragments(node);
     if (pass_over_larger(node)) continue;
     look_at(node, most_total);

@@ -102,6 +102,7 @@ class BestFirst {
   /// Whether walks with few blocks show that the configuration isn't wanted; one that may be shown later is put down.
   bool pass_over(const Node& node, Bytes most_total);
   bool pass_over_misfit(Node& node);
+  bool pass_over_in_walk(const Node& node);
   /// By need; the other choices of rows that change fragments come again.
   bool pass_over_larger(const Node& node);
   /// Whether it was passed over, and would have been tried before the chosen one.

@@ -133,6 +133,12 @@ Job with_few_micro_batches(const Job& job) {
   return few;
 }
 
+/// Whether the memory of few micro-batches bounds that of all of its own. Under ZeRO-3, parameters that stay whole from
+/// step to step may take more with fewer of them.
+bool has_more_micro_batches(const Job& job) {
+  return job.runtime != Runtime::deepspeed && with_few_micro_batches(job).accumulation < job.accumulation;
+}
+
 bool is_middle(const program::Section& section) { return section.kind == program::Section::Kind::middle; }
 
 }  // namespace
@@ -234,7 +240,25 @@ Bytes LeastWalked::in_host_memory(const Graph& graph, const Job& job) {
   return all;
 }
 
+bool LeastWalked::walks_all_blocks(const Graph& graph, const Job& job) {
+  return has_more_micro_batches(job) && !of_few_blocks(graph, job);
+}
+
+std::optional<LeastOfWalk> LeastWalked::of_all_blocks(const Graph& graph, const Job& job) {
+  if (!has_more_micro_batches(job)) return std::nullopt;
+  try {
+    return walked(graph, job, blocks_of(graph));
+  } catch (const NotModelled&) {
+    return std::nullopt;  // the whole walk says so
+  }
+}
+
 std::optional<LeastOfWalk> LeastWalked::of(const Graph& graph, const Job& job) {
+  const std::optional<LeastOfWalk> bound = of_few_blocks(graph, job);
+  return bound ? bound : of_all_blocks(graph, job);
+}
+
+std::optional<LeastOfWalk> LeastWalked::of_few_blocks(const Graph& graph, const Job& job) {
   const std::size_t period = period_of(job);
   if (period == 0) return std::nullopt;
   const std::size_t alternation = this->alternation(graph, job);

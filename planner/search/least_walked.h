@@ -35,11 +35,15 @@ class LeastWalked {
   static Bytes without_walk(const Graph& graph, const Job& job);
   /// At most what a rank keeps in host memory: what is updated there, with AdamW's states. 0 where nothing is known.
   static Bytes in_host_memory(const Graph& graph, const Job& job);
-  /// None where nothing is known: blocks that differ without alternating, choices of blocks one by one, and models so
-  /// shallow that to walk through all blocks takes no longer. `job` is resolved, `graph` its own.
+  /// From few blocks; where they tell nothing, from all blocks and few micro-batches, whose walk serves all jobs with
+  /// more of them. None where that is the job itself. `job` is resolved, `graph` its own.
   std::optional<LeastOfWalk> of(const Graph& graph, const Job& job);
   /// Of the jobs that differ from `job` in micro-batch and accumulation alone, the one that needs least.
   Job with_one_row(const Job& job) const;
+  /// With one micro-batch of so many rows; none where more rows may need less.
+  std::optional<Job> with_rows(const Job& job, std::int64_t rows) const;
+  /// Whether of() walks through all blocks.
+  bool walks_all_blocks(const Graph& graph, const Job& job);
   /// At most the memory of any job that differs from `job` in micro-batch and accumulation alone, from walks that serve
   /// them all; no seconds. Where every Nth block is checkpointed, the others alone are counted, which all N share. None
   /// where of() says nothing.
@@ -52,6 +56,10 @@ class LeastWalked {
   const std::optional<Graph>& short_graph(const Graph& graph, const Job& job, std::size_t blocks);
   /// After how many blocks the model's are like those before.
   std::size_t alternation(const Graph& graph, const Job& job);
+  /// None where nothing is known: blocks that differ without alternating, choices of blocks one by one, and models so
+  /// shallow that to walk through all blocks takes no longer.
+  std::optional<LeastOfWalk> of_few_blocks(const Graph& graph, const Job& job);
+  std::optional<LeastOfWalk> of_all_blocks(const Graph& graph, const Job& job);
   /// With whole periods of blocks left out, and added again as the last one walked through.
   std::optional<LeastOfWalk> extended(const Graph& graph, const Job& job, std::size_t period, std::size_t blocks);
   /// Of a job that checkpoints one block of each period: its other blocks alone.
@@ -59,8 +67,6 @@ class LeastWalked {
   /// At most the memory of a job; no seconds. Where every Nth block is checkpointed, only the others are counted, from
   /// walks that serve all N.
   std::optional<LeastOfWalk> memory_of(const Graph& graph, const Job& job);
-  /// With one micro-batch of so many rows; none where more rows may need less.
-  std::optional<Job> with_rows(const Job& job, std::int64_t rows) const;
   /// What its checkpointed blocks add to the seconds of the others.
   double seconds_of_checkpointed(const Graph& graph, const Job& job);
   /// None if `blocks` of it aren't known to be the same model.

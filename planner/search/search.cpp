@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "estimator/allocator/requests.h"
 #include "estimator/host_memory.h"
 #include "estimator/time/seconds.h"
 #include "job/allocator/allocator_settings.h"
@@ -10,7 +11,6 @@
 #include "job/resolve_job.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
-#include "program/readers/least_reserved.h"
 #include "program/readers/peak_place.h"
 #include "program/readers/peaks.h"
 
@@ -19,12 +19,6 @@ namespace {
 
 /// An option that was timed is most often tried soon after that. A program may take megabytes.
 constexpr std::size_t kMostPrograms = 16;
-
-/// Equal for jobs whose programs are the same: what an allocator does is no part of one, the order of requests is.
-std::string without_allocator(Job job) {
-  if (!puts_gradients_first(job.allocator)) job.allocator = unresolved_job().allocator;
-  return job_as_flags(job, unresolved_job());
-}
 
 double tokens_of(const Job& job) { return static_cast<double>(tokens_of_step(job)); }
 
@@ -78,8 +72,10 @@ program::LowerInputs Evaluator::inputs_of(const Graph& graph, const Job& job) {
           .labels = false};
 }
 
-Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job) {
-  auto made = std::make_shared<const program::Program>(program::make_program(inputs_of(graph, job)));
+Evaluator::SharedProgram Evaluator::lowered(const Graph& graph, const Job& job, std::optional<Bytes> reserves_below) {
+  program::LowerInputs inputs = inputs_of(graph, job);
+  inputs.reserves_below = reserves_below;
+  auto made = std::make_shared<const program::Program>(program::make_program(inputs));
   programs_.push_back({.job = job, .key = "", .program = std::move(made)});
   if (programs_.size() > kMostPrograms) programs_.pop_front();
   return programs_.back().program;
@@ -118,49 +114,6 @@ double Evaluator::most_tokens_per_second(const Job& job) {
   if (job.runtime == Runtime::vramfit) return most_tokens_per_second(parts_of(job), job, {});
   const std::optional<LeastOfWalk> least = least_walked_.of(graph_of(job), job);
   return least ? tokens_of(job) / least->compute_seconds : std::numeric_limits<double>::infinity();
-}
-
-const Evaluator::Walked& Evaluator::walked(const Job& job) {
-  const std::string key = without_allocator(job);
-  const auto found = walked_.find(key);
-  if (found != walked_.end()) return found->second;
-  const SharedProgram program = lowered(graph_of(job), job);
-  return walked_
-      .emplace(key, Walked{.time = seconds_of(*program, request_.cluster, efficiency_, outside(job)),
-                           .requested = folded_peaks(*program, Bytes{1}).requested,
-                           .reserved = least_reserved(*program),
-                           .program = program})
-      .first->second;
-}
-
-LeastOfWalk Evaluator::least_memory(const Job& job) {
-  if (job.runtime == Runtime::vramfit) return {};
-  const auto found = walked_.find(without_allocator(job));
-  if (found != walked_.end()) return {.requested = found->second.requested, .reserved = found->second.reserved};
-  return least_walked_.of(graph_of(job), job).value_or(LeastOfWalk{});
-}
-
-LeastOfWalk Evaluator::least_memory_at_any_batch(const Job& job) {
-  if (job.runtime == Runtime::vramfit) return {};
-  return least_walked_.at_any_batch(graph_of(job), job).value_or(LeastOfWalk{});
-}
-
-LeastOfWalk Evaluator::least_memory_at_twice_the_rows(const Job& job, std::int64_t rows) {
-  if (job.runtime == Runtime::vramfit) return {};
-  return least_walked_.at_twice_the_rows(graph_of(job), job, rows).value_or(LeastOfWalk{});
-}
-
-LeastOfWalk Evaluator::least_memory_of_one_row(const Job& job) {
-  const Job least = least_walked_.with_one_row(job);
-  const bool is_itself = least.micro_batch * least.accumulation == job.micro_batch * job.accumulation;
-  if (job.runtime != Runtime::deepspeed || job.sharding != "full-shard" || is_itself) return {};
-  try {
-    require_rules(least, request_.cluster);
-    const Walked& whole = walked(least);
-    return {.requested = whole.requested, .reserved = whole.reserved};
-  } catch (const Error&) {  // one row may be too few
-    return {};
-  }
 }
 
 bool Evaluator::lacks_host_memory(const Job& job) {

@@ -110,6 +110,15 @@ class Evaluator {
   LeastOfWalk least_memory_of_one_row(const Job& job);
   /// Likewise without any walk (LeastWalked::without_walk).
   Bytes least_without_walk(const Job& job) { return LeastWalked::without_walk(graph_of(job), job); }
+  /// Of a runtime that isn't bounded: whether its walk shows that the job's total isn't below a limit, where it is then
+  /// given up. False for others.
+  bool walks_beyond(const Job& job, Bytes below);
+  /// Likewise, that it can't have the verdict `fits`.
+  bool walks_too_far(const Job& job) { return walks_beyond(job, least_misfit(job)); }
+  /// Whether one micro-batch of as many rows can't have that verdict, and so neither can the job. That is walked
+  /// through only where a bound of the job is dearer. False under DeepSpeed, where
+  /// one may take more than several.
+  bool walks_too_far_alone(const Job& job);
   /// Of a runtime that isn't bounded: whether it certainly keeps more in host memory than a node has.
   bool lacks_host_memory(const Job& job);
   /// Whether a job of which the allocator reserves so much can't have the verdict `fits`.
@@ -167,6 +176,8 @@ class Evaluator {
   };
 
   Trial try_out(const Job& job);
+  /// Equal for jobs whose programs are the same: what an allocator does is no part of one, the order of requests is.
+  static std::string without_allocator(Job job);
   /// What is found out by walking through a step of a runtime that isn't bounded.
   struct Walked {
     StepTime time;
@@ -175,6 +186,9 @@ class Evaluator {
   };
 
   const Walked& walked(const Job& job);
+  /// Null where the program reserves `below` or more, which ends the walk.
+  const Walked* walked_below(const Job& job, Bytes below);
+  bool is_given_up(const std::string& key, Bytes below) const;
   /// A total from which on the job can't have the verdict `fits`.
   Bytes least_misfit(const Job& job);
   /// Whether many jobs failed in their first step.
@@ -192,7 +206,7 @@ class Evaluator {
   void add_time(Option& option, const Graph& graph);
   program::LowerInputs inputs_of(const Graph& graph, const Job& job);
   SharedProgram program_of(const Graph& graph, const Option& option);
-  SharedProgram lowered(const Graph& graph, const Job& job);
+  SharedProgram lowered(const Graph& graph, const Job& job, std::optional<Bytes> reserves_below = {});
   /// What the engine's job asks for: its program without calls, kept until the next one.
   SharedProgram requests_for(const Graph& graph, const Job& job);
   /// Likewise, or the option's whole program if it is still kept.
@@ -216,8 +230,9 @@ class Evaluator {
   std::optional<KeptProgram> requests_;  // of requests_for()
   std::deque<KeptProgram> programs_;     // those that were lowered last
   std::int64_t timings_ = 0, estimates_made_ = 0;
-  std::map<std::string, Walked> walked_;  // by the job's flags without its allocator, which is no part of a program
-  std::map<std::string, Trial> trials_;   // by the job's flags
+  std::map<std::string, Walked> walked_;   // by the job's flags without its allocator, which is no part of a program
+  std::map<std::string, Bytes> given_up_;  // likewise: what programs reserve at least whose walk was given up
+  std::map<std::string, Trial> trials_;    // by the job's flags
   std::map<std::string, Estimate> estimates_;
 };
 

@@ -2,6 +2,8 @@
 // of a step. The only place that does.
 #pragma once
 
+#include <optional>
+
 #include "job/cluster/device.h"
 #include "job/job.h"
 #include "model_specs/graph.h"
@@ -24,7 +26,12 @@ struct LowerInputs {
   bool labels = true;  // false: buffers are not named, for readers of sizes and seconds alone
   // false: what is computed, sent and waited for may be left out, for readers of sizes alone.
   bool calls = true;
+  /// A walk through PyTorch's code ends with ReservesTooMuch once its program reserves as much (least_reserved).
+  std::optional<Bytes> reserves_below = {};
 };
+
+/// What is asked for reserves no less than the limit that it was given.
+struct ReservesTooMuch {};
 
 /// Every step is the same: load makes what lives longer. Throws NotModelled for features without rules.
 Program lower(const LowerInputs& inputs);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text/units.h"
+#include "program/lowering/lower.h"
 #include "program/readers/host_bytes.h"
 
 namespace vramfit::eager {
@@ -68,7 +69,14 @@ Tensor Heap::stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, 
   tensor.storage = found != buffers_[label].end() ? program::Held(writer, *found) : writer.declare(buffer);
   if (found == buffers_[label].end()) buffers_[label].push_back(tensor.storage.buffer());
   writer.allocate(tensor.storage);
+  keep_below_limit();
   return tensor;
+}
+
+void Heap::keep_below_limit() {
+  if (!recording_.reserves_below) return;
+  recording_.reserved.add_new(recording_.writer.code());
+  if (recording_.reserved.peak() >= *recording_.reserves_below) throw program::ReservesTooMuch{};
 }
 
 void Heap::keep(Tensor tensor) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -13,6 +14,7 @@
 #include "program/lowering/writer.h"
 #include "program/pytorch/accesses.h"
 #include "program/pytorch/shared.h"
+#include "program/readers/least_reserved.h"
 
 namespace vramfit::eager {
 
@@ -25,6 +27,8 @@ struct Recording {
   std::vector<program::View> views;  // of tensors that are parts of a storage
   int tokens = 0;
   bool calls = true;  // false: what is computed, sent and waited for is left out, and allocations alone are written
+  std::optional<Bytes> reserves_below = {};  // what writes more ends with ReservesTooMuch
+  ReservedSoFar reserved = {};               // then
 };
 
 /// A tensor as the allocator and autograd see it. Copies share the storage, which is freed with the last of them.
@@ -113,6 +117,7 @@ class Heap {
   void stage(const Tensor& pageable);
   /// A tensor with a storage like `buffer`, whose label is made of `what`.
   Tensor stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, std::string_view what);
+  void keep_below_limit();
 
   Recording& recording_;
   std::vector<std::vector<int>> buffers_;                               // by label

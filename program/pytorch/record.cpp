@@ -29,6 +29,7 @@ Job walked(const Job& job) {
 Recording recording_for(const program::LowerInputs& inputs) {
   Recording recording;
   recording.calls = inputs.calls || is_timed_alone(inputs.job);
+  recording.reserves_below = inputs.reserves_below;
   if (!inputs.labels && !is_timed_alone(inputs.job)) {
     recording.labels = program::Labels(program::Labels::Kept::numbers);
   }

@@ -176,7 +176,8 @@ program::Program make(const program::LowerInputs& inputs) {
                         .coords = inputs.coords,
                         .run = inputs.run,
                         .labels = inputs.labels,
-                        .calls = inputs.calls},
+                        .calls = inputs.calls,
+                        .reserves_below = inputs.reserves_below},
                        wrap);
 }
 

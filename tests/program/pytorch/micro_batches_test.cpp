@@ -1,4 +1,5 @@
-// A walk goes through some micro-batches of a step only: what it records is what it would record of all of them.
+// A walk goes through some micro-batches of a step only: what it records is what it would record of all of them. It is
+// given up where that reserves more than is wanted.
 #include <doctest/doctest.h>
 
 #include <array>
@@ -19,6 +20,7 @@
 #include "program/readers/bytes.h"
 #include "program/readers/check.h"
 #include "program/readers/host_bytes.h"
+#include "program/readers/least_reserved.h"
 #include "program/stages/adapters.h"
 #include "tests/support/models.h"
 
@@ -85,6 +87,21 @@ std::optional<program::Program> walked(const Drawn& drawn, const Graph& graph) {
   }
 }
 
+/// Whether a walk that has to reserve less than `limit` is given up.
+bool is_given_up(const Drawn& drawn, const Graph& graph, Bytes limit) {
+  try {
+    program::make_program({.graph = graph,
+                           .job = drawn.job,
+                           .device = drawn.cluster.card.device,
+                           .coords = {},
+                           .labels = false,
+                           .reserves_below = limit});
+    return false;
+  } catch (const program::ReservesTooMuch&) {
+    return true;
+  }
+}
+
 using EventText = std::pair<std::string, std::array<std::int64_t, 6>>;
 
 std::vector<EventText> events_of(const program::Program& program, int steps) {
@@ -124,6 +141,11 @@ TEST_CASE("random jobs allocate what they would if each micro-batch were walked 
       CHECK(program::fault_of(*folded).value_or("") == "");
       CHECK((events_of(*folded, 3) == events_of(*whole, 3)));
       CHECK(host_bytes(*folded) == host_bytes(*whole));
+      ReservedSoFar walked_through;  // of what follows once more in the program, only once
+      walked_through.add_new(folded->main);
+      CHECK(walked_through.peak() <= least_reserved(*folded));
+      CHECK(is_given_up(*job, graph, walked_through.peak()));
+      CHECK_FALSE(is_given_up(*job, graph, walked_through.peak() + Bytes{1}));
       ++compared;
     }
     CHECK_MESSAGE(compared == kOfEach, stack);
