@@ -7,7 +7,7 @@
 #include "base/process/keep_memory.h"
 #include "base/process/standard_streams.h"
 #include "cli/command_line.h"
-#include "cli/rehearse/launcher_shims.h"
+#include "cli/rehearse/launchers/launcher_shims.h"
 
 int main(int argc, char** argv) try {
   vramfit::take_over_standard_streams();

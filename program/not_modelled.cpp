@@ -8,7 +8,7 @@
 #include "job/sharding/sharding.h"
 #include "job/stacks/stacks.h"
 #include "program/nearest.h"
-#include "program/pytorch/compiled.h"
+#include "program/pytorch/compiled/compiled.h"
 #include "program/runtimes/runtimes.h"
 
 namespace vramfit {

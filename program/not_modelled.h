@@ -13,7 +13,7 @@ namespace vramfit {
 void require_rules(const Job& job, const Cluster& cluster);
 
 /// The same for what step_time and speed_of need, which is less: of PyTorch's runtimes, what is compiled or multiplies
-/// in FP8 has times but no bytes (program/pytorch/compiled.h).
+/// in FP8 has times but no bytes (program/pytorch/compiled/compiled.h).
 void require_time_rules(const Job& job, const Cluster& cluster);
 
 /// Throws NotModelled("--modeling transformers"): a field's value, as the user would type it, and what is nearest to it

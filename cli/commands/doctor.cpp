@@ -18,7 +18,7 @@
 #include "cli/executor_program.h"
 #include "cli/files.h"
 #include "cli/flags/help.h"
-#include "cli/rehearse/python_check.h"
+#include "cli/rehearse/processes/python_check.h"
 
 namespace vramfit {
 namespace {

@@ -11,15 +11,15 @@
 #include "cli/files.h"
 #include "cli/flags/help.h"
 #include "cli/private_folder.h"
-#include "cli/rehearse/artifacts.h"
-#include "cli/rehearse/band.h"
-#include "cli/rehearse/phantom_library.h"
-#include "cli/rehearse/played_ranks.h"
-#include "cli/rehearse/search_run.h"
-#include "cli/rehearse/session_folder.h"
+#include "cli/rehearse/ghosts/played_ranks.h"
+#include "cli/rehearse/processes/phantom_library.h"
+#include "cli/rehearse/processes/session_folder.h"
+#include "cli/rehearse/report/artifacts.h"
+#include "cli/rehearse/search/band.h"
+#include "cli/rehearse/search/search_run.h"
+#include "cli/rehearse/search/trial.h"
+#include "cli/rehearse/search/trial_pool.h"
 #include "cli/rehearse/subject.h"
-#include "cli/rehearse/trial.h"
-#include "cli/rehearse/trial_pool.h"
 
 namespace vramfit {
 namespace {

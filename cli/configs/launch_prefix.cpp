@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
-#include "cli/rehearse/launcher_flags.h"
+#include "cli/rehearse/launchers/launcher_flags.h"
 
 namespace vramfit {
 namespace {

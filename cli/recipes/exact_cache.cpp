@@ -15,7 +15,7 @@
 #include "cli/command_line.h"
 #include "cli/files.h"
 #include "cli/launch/environment.h"
-#include "cli/rehearse/trial_cache.h"
+#include "cli/rehearse/search/trial_cache.h"
 #include "model_specs/hub/options.h"
 
 namespace vramfit {

@@ -12,8 +12,8 @@
 #include "cli/files.h"
 #include "cli/launch/signal_descriptor.h"
 #include "cli/private_folder.h"
-#include "cli/rehearse/command.h"
-#include "cli/rehearse/program_file.h"
+#include "cli/rehearse/processes/command.h"
+#include "cli/rehearse/processes/program_file.h"
 
 namespace vramfit {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cli/recipes/recipe.h"
-#include "cli/rehearse/search.h"
-#include "cli/rehearse/session_folder.h"
+#include "cli/rehearse/processes/session_folder.h"
+#include "cli/rehearse/search/search.h"
 #include "job/cluster/cluster.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): the library's own name

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "cli/private_folder.h"
 #include "cli/recipes/recipe_run.h"
-#include "cli/rehearse/phantom_library.h"
-#include "cli/rehearse/played_ranks.h"
+#include "cli/rehearse/ghosts/played_ranks.h"
+#include "cli/rehearse/processes/phantom_library.h"
 
 namespace vramfit {
 

@@ -6,12 +6,12 @@
 
 #include "base/files/result_file.h"
 #include "base/text/suggest.h"
-#include "cli/rehearse/command.h"
-#include "cli/rehearse/environment.h"
-#include "cli/rehearse/ghost_store.h"
-#include "cli/rehearse/launcher_shims.h"
-#include "cli/rehearse/program_file.h"
-#include "cli/rehearse/records.h"
+#include "cli/rehearse/ghosts/ghost_store.h"
+#include "cli/rehearse/launchers/launcher_shims.h"
+#include "cli/rehearse/processes/command.h"
+#include "cli/rehearse/processes/environment.h"
+#include "cli/rehearse/processes/program_file.h"
+#include "cli/rehearse/report/records.h"
 
 namespace vramfit {
 namespace {

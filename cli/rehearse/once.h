@@ -8,8 +8,8 @@
 
 #include "cli/launch/environment.h"
 #include "cli/launch/signal_descriptor.h"
+#include "cli/rehearse/processes/session_folder.h"
 #include "cli/rehearse/rehearsal.h"
-#include "cli/rehearse/session_folder.h"
 #include "job/cluster/cluster.h"
 
 namespace vramfit {

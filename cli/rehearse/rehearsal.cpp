@@ -11,8 +11,8 @@
 #include "base/error.h"
 #include "base/process/signal_name.h"
 #include "base/text/suggest.h"
-#include "cli/rehearse/assumptions.h"
-#include "cli/rehearse/out_of_memory.h"
+#include "cli/rehearse/report/assumptions.h"
+#include "cli/rehearse/report/out_of_memory.h"
 
 namespace vramfit {
 namespace {

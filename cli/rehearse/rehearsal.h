@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/rehearse/command.h"
-#include "cli/rehearse/ghost_store.h"
-#include "cli/rehearse/records.h"
+#include "cli/rehearse/ghosts/ghost_store.h"
+#include "cli/rehearse/processes/command.h"
+#include "cli/rehearse/report/records.h"
 #include "job/cluster/cluster.h"
 
 namespace vramfit {

@@ -9,7 +9,7 @@
 #include "base/process/standard_streams.h"
 #include "base/text/shell_quoted.h"
 #include "base/text/suggest.h"
-#include "cli/rehearse/launchers.h"
+#include "cli/rehearse/launchers/launchers.h"
 #include "job/cluster/context.h"
 #include "job/fields/field_text.h"
 

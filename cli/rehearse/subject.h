@@ -8,7 +8,7 @@
 
 #include "cli/recipes/recipe_run.h"
 #include "cli/rehearse/once.h"
-#include "cli/rehearse/search.h"
+#include "cli/rehearse/search/search.h"
 
 namespace vramfit {
 

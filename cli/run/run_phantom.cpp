@@ -9,9 +9,9 @@
 #include "base/text/suggest.h"
 #include "cli/compare/compare.h"
 #include "cli/files.h"
-#include "cli/rehearse/environment.h"
-#include "cli/rehearse/phantom_library.h"
-#include "cli/rehearse/session_folder.h"
+#include "cli/rehearse/processes/environment.h"
+#include "cli/rehearse/processes/phantom_library.h"
+#include "cli/rehearse/processes/session_folder.h"
 #include "job/fields/field_text.h"
 
 namespace vramfit {

@@ -14,7 +14,7 @@
 #include "cli/executor_program.h"
 #include "cli/files.h"
 #include "cli/format/ticker.h"
-#include "cli/rehearse/phantom_library.h"
+#include "cli/rehearse/processes/phantom_library.h"
 #include "cli/run/run_phantom.h"
 #include "job/fields/field_text.h"
 #include "job/fields/job_fields.h"

@@ -10,7 +10,7 @@
 #include "base/json/json_writer.h"
 #include "base/numbers/median.h"
 #include "estimator/time/kernels.h"
-#include "program/pytorch/kernels.h"
+#include "program/pytorch/calls/kernels.h"
 
 namespace vramfit {
 

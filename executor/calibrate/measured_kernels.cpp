@@ -17,7 +17,7 @@
 #include "executor/training/tensor_torch.h"
 #include "job/optimizers/optimizers.h"
 #include "program/optimizers/optimizers.h"
-#include "program/pytorch/kernels.h"
+#include "program/pytorch/calls/kernels.h"
 
 namespace vramfit {
 

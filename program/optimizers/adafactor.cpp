@@ -7,7 +7,7 @@
 #include <array>
 
 #include "program/optimizers/optimizers.h"
-#include "program/pytorch/optimizers.h"
+#include "program/pytorch/optimizers/optimizers.h"
 
 namespace vramfit {
 

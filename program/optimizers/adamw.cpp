@@ -5,7 +5,7 @@
 #include "program/optimizers/block_states.h"
 #include "program/optimizers/fp32_chunks.h"
 #include "program/optimizers/optimizers.h"
-#include "program/pytorch/optimizers.h"
+#include "program/pytorch/optimizers/optimizers.h"
 
 namespace vramfit {
 

@@ -4,7 +4,7 @@
 #include <array>
 
 #include "program/optimizers/block_states.h"
-#include "program/pytorch/optimizers.h"
+#include "program/pytorch/optimizers/optimizers.h"
 
 namespace vramfit {
 

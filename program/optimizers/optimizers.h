@@ -113,7 +113,7 @@ struct Optimizer {
   bool rounds_randomly = false;              // parameters, which must be stored in bf16 then
   std::span<const OptimizerImplementation> implementations;  // that executor/optimizers has
   std::span<const OptimizerImplementation> pytorch;          // that `pytorch_step` knows
-  /// What PyTorch's optimizer does in a step (program/pytorch/optimizers.h); null: not modelled.
+  /// What PyTorch's optimizer does in a step (program/pytorch/optimizers/optimizers.h); null: not modelled.
   void (*pytorch_step)(eager::Torch&, eager::Wrapper&, OptimizerImplementation, Dtype state) = nullptr;
 };
 

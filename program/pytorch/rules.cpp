@@ -11,7 +11,7 @@
 #include "job/stacks/stacks.h"
 #include "program/not_modelled.h"
 #include "program/optimizers/optimizers.h"
-#include "program/pytorch/kernels.h"
+#include "program/pytorch/calls/kernels.h"
 #include "program/stages/optimizer_in_backward.h"
 
 namespace vramfit::eager {

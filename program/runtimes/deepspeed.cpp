@@ -13,10 +13,10 @@
 #include "job/fields/job_fields.h"
 #include "program/not_modelled.h"
 #include "program/pytorch/modelings/segment_reader.h"
-#include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
-#include "program/pytorch/zero.h"
-#include "program/pytorch/zero3.h"
+#include "program/pytorch/walk/record.h"
+#include "program/pytorch/zero/zero.h"
+#include "program/pytorch/zero/zero3.h"
 #include "program/runtimes/runtimes.h"
 #include "program/stages/adapters.h"
 

@@ -7,7 +7,7 @@
 
 #include "job/job.h"
 #include "model_specs/graph.h"
-#include "program/pytorch/wrapper.h"
+#include "program/pytorch/wrappers/wrapper.h"
 
 namespace vramfit {
 

@@ -13,11 +13,11 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/stacks/stacks.h"
-#include "program/pytorch/ddp.h"
 #include "program/pytorch/modelings/modeling.h"
-#include "program/pytorch/record.h"
 #include "program/pytorch/rules.h"
-#include "program/pytorch/whole_model.h"
+#include "program/pytorch/walk/record.h"
+#include "program/pytorch/wrappers/ddp.h"
+#include "program/pytorch/wrappers/whole_model.h"
 #include "program/runtimes/runtimes.h"
 
 namespace vramfit {

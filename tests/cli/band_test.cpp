@@ -1,4 +1,4 @@
-#include "cli/rehearse/band.h"
+#include "cli/rehearse/search/band.h"
 
 #include <doctest/doctest.h>
 

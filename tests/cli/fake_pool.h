@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "cli/rehearse/search_schedule.h"
+#include "cli/rehearse/search/search_schedule.h"
 
 namespace vramfit::testing {
 

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <exception>
 
-#include "cli/rehearse/ghost_store.h"
+#include "cli/rehearse/ghosts/ghost_store.h"
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "cli/rehearse/process_tree.h"
+#include "cli/rehearse/processes/process_tree.h"
 
 #include <doctest/doctest.h>
 #include <sys/mman.h>
@@ -12,7 +12,7 @@
 #include <new>
 #include <thread>
 
-#include "cli/rehearse/control_group.h"
+#include "cli/rehearse/processes/control_group.h"
 
 namespace vramfit {
 namespace {

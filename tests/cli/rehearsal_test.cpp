@@ -10,10 +10,10 @@
 #include <limits>
 
 #include "base/process/process_record.h"
-#include "cli/rehearse/launchers.h"
-#include "cli/rehearse/out_of_memory.h"
-#include "cli/rehearse/program_file.h"
-#include "cli/rehearse/records.h"
+#include "cli/rehearse/launchers/launchers.h"
+#include "cli/rehearse/processes/program_file.h"
+#include "cli/rehearse/report/out_of_memory.h"
+#include "cli/rehearse/report/records.h"
 #include "tests/support/mutate.h"
 #include "tests/support/temporary_directory.h"
 

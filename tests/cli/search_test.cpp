@@ -1,4 +1,4 @@
-#include "cli/rehearse/search.h"
+#include "cli/rehearse/search/search.h"
 
 #include <doctest/doctest.h>
 
@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/files/result_file.h"
-#include "cli/rehearse/search_schedule.h"
-#include "cli/rehearse/trial_cache.h"
+#include "cli/rehearse/search/search_schedule.h"
+#include "cli/rehearse/search/trial_cache.h"
 #include "tests/cli/fake_pool.h"
 #include "tests/support/temporary_directory.h"
 

@@ -6,7 +6,7 @@ the GPU, in pieces that are small enough to really move.
 
 A ghost sends no objects. What a rank that is played sends to another is therefore kept in a folder, and a rank that receives objects
 finds there what its sender sent when it was played. If the sender was not played yet, the process ends, and vramfit plays the sender
-first (cli/rehearse/played_ranks.cpp).
+first (cli/rehearse/ghosts/played_ranks.cpp).
 """
 
 import collections

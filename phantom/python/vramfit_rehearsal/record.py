@@ -1,7 +1,7 @@
 """python.PID.record in the session folder: current at each phase boundary, when memory runs out, and at the end.
 
 The file holds two documents, each one line of JSON at a fixed place, and its first byte says which one is complete. The other is
-written before that byte changes, so a program that is killed at any moment leaves a complete one (cli/rehearse/records.cpp).
+written before that byte changes, so a program that is killed at any moment leaves a complete one (cli/rehearse/report/records.cpp).
 """
 
 import atexit

@@ -1,12 +1,12 @@
 """Imports modules under the stand-ins and waits: each rehearsal gets a fork of this process, for which they are imported already.
-`python server.py SOCKET CHOICES`, started by python/vramfit/_warm.py and cli/rehearse/warm_server.cpp, whose requests come through SOCKET.
+`python server.py SOCKET CHOICES`, started by python/vramfit/_warm.py and cli/rehearse/warm/warm_server.cpp, whose requests come through SOCKET.
 CHOICES is a JSON object:
     modules   names to import
     head      a script, whose first imports are made instead; what can't be, is left to the forks
     folder    what comes first on the path of modules, as for the script
     skip      how many words of a rehearsed command are Python and its flags; 1 if it is not there
 
-A request's fork becomes `vramfit rehearse`, with a child of its own that waits for what that program says to run (cli/rehearse/warm_process.h), as if
+A request's fork becomes `vramfit rehearse`, with a child of its own that waits for what that program says to run (cli/rehearse/warm/warm_process.h), as if
 that program had started it.
 """
 import ctypes

@@ -4,9 +4,9 @@
 #include <optional>
 #include <utility>
 
-#include "program/pytorch/autocast.h"
-#include "program/pytorch/liger.h"
-#include "program/pytorch/optimizers.h"
+#include "program/pytorch/calls/autocast.h"
+#include "program/pytorch/calls/liger.h"
+#include "program/pytorch/optimizers/optimizers.h"
 
 namespace vramfit::eager {
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "program/pytorch/grad_scaler.h"
 #include "program/pytorch/loops/loop.h"
+#include "program/pytorch/optimizers/grad_scaler.h"
 #include "program/pytorch/rules.h"
 
 namespace vramfit::eager {

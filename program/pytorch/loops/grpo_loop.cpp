@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "program/pytorch/autocast.h"
+#include "program/pytorch/calls/autocast.h"
 #include "program/pytorch/loops/deepspeed_loop.h"
 #include "program/pytorch/loops/grpo_rewards.h"
 #include "program/pytorch/loops/pickled.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "program/pytorch/torch.h"
+#include "program/pytorch/calls/torch.h"
 
 namespace vramfit::eager {
 

@@ -4,7 +4,7 @@
 #include <variant>
 
 #include "program/optimizers/optimizers.h"
-#include "program/pytorch/autocast.h"
+#include "program/pytorch/calls/autocast.h"
 
 namespace vramfit::eager {
 

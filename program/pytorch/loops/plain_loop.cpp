@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "program/pytorch/loops/loop.h"
-#include "program/pytorch/optimizers.h"
+#include "program/pytorch/optimizers/optimizers.h"
 
 namespace vramfit::eager {
 

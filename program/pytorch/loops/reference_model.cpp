@@ -5,9 +5,9 @@
 
 #include "base/numbers/index.h"
 #include "job/sharding/sharding.h"
-#include "program/pytorch/fsdp2.h"
-#include "program/pytorch/whole_model.h"
-#include "program/pytorch/zero3_inference.h"
+#include "program/pytorch/wrappers/fsdp2.h"
+#include "program/pytorch/wrappers/whole_model.h"
+#include "program/pytorch/zero/zero3_inference.h"
 
 namespace vramfit::eager {
 

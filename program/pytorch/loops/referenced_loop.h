@@ -7,7 +7,7 @@
 
 #include "program/pytorch/loops/reference_model.h"
 #include "program/pytorch/loops/scored_loop.h"
-#include "program/pytorch/whole_model.h"
+#include "program/pytorch/wrappers/whole_model.h"
 
 namespace vramfit::eager {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "program/pytorch/autocast.h"
+#include "program/pytorch/calls/autocast.h"
 #include "program/pytorch/loops/deepspeed_loop.h"
 #include "program/pytorch/loops/scored_loop.h"
 

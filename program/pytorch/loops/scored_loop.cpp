@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "program/pytorch/autocast.h"
+#include "program/pytorch/calls/autocast.h"
 
 namespace vramfit::eager {
 

@@ -5,9 +5,9 @@
 #include <variant>
 #include <vector>
 
-#include "program/pytorch/activation_offload.h"
 #include "program/pytorch/loops/loop.h"
-#include "program/pytorch/optimizers.h"
+#include "program/pytorch/optimizers/optimizers.h"
+#include "program/pytorch/walk/activation_offload.h"
 #include "program/stages/offload.h"
 #include "program/stages/optimizer_in_backward.h"
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "model_specs/spec.h"
-#include "program/pytorch/torch.h"
+#include "program/pytorch/calls/torch.h"
 
 namespace vramfit::eager {
 

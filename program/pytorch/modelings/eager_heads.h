@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "program/pytorch/torch.h"
+#include "program/pytorch/calls/torch.h"
 
 namespace vramfit::eager {
 

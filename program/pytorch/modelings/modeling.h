@@ -8,8 +8,8 @@
 
 #include "job/job.h"
 #include "model_specs/graph.h"
-#include "program/pytorch/torch.h"
-#include "program/pytorch/wrapper.h"
+#include "program/pytorch/calls/torch.h"
+#include "program/pytorch/wrappers/wrapper.h"
 
 namespace vramfit::eager {
 

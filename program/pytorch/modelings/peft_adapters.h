@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "program/pytorch/calls/torch.h"
 #include "program/pytorch/modelings/segment_reader.h"
-#include "program/pytorch/torch.h"
 
 namespace vramfit::eager {
 

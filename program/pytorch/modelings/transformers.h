@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "program/pytorch/axolotl_lora.h"
-#include "program/pytorch/liger.h"
+#include "program/pytorch/calls/axolotl_lora.h"
+#include "program/pytorch/calls/liger.h"
 #include "program/pytorch/modelings/liger.h"
 #include "program/pytorch/modelings/llama_graph.h"
 #include "program/pytorch/modelings/modeling.h"

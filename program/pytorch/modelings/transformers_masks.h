@@ -4,7 +4,7 @@
 #include <functional>
 #include <vector>
 
-#include "program/pytorch/torch.h"
+#include "program/pytorch/calls/torch.h"
 
 namespace vramfit::eager {
 

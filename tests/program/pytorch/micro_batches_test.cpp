@@ -16,7 +16,7 @@
 #include "job/stacks/stacks.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
-#include "program/pytorch/whole_walks.h"
+#include "program/pytorch/walk/whole_walks.h"
 #include "program/readers/bytes.h"
 #include "program/readers/check.h"
 #include "program/readers/host_bytes.h"

@@ -11,7 +11,7 @@
 #include "job/stacks/stacks.h"
 #include "model_specs/graph.h"
 #include "program/make_program.h"
-#include "program/pytorch/kernels.h"
+#include "program/pytorch/calls/kernels.h"
 #include "tests/support/models.h"
 
 namespace vramfit {

@@ -14,7 +14,7 @@
 #include "job/stacks/stacks.h"
 #include "model_specs/graph.h"
 #include "program/make_program.h"
-#include "program/pytorch/fsdp1.h"
+#include "program/pytorch/wrappers/fsdp1.h"
 #include "program/readers/check.h"
 #include "program/stages/adapters.h"
 #include "tests/support/devices.h"

@@ -15,7 +15,7 @@
 #include "job/stacks/stacks.h"
 #include "model_specs/graph.h"
 #include "program/make_program.h"
-#include "program/pytorch/kernels.h"
+#include "program/pytorch/calls/kernels.h"
 #include "program/readers/check.h"
 #include "program/readers/host_bytes.h"
 #include "program/stages/adapters.h"
