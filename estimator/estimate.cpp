@@ -81,6 +81,16 @@ void add_assumptions(Estimate& e, const ModelSpec& spec, const Graph& graph) {
                                      "others need no more, and take less time"
                                    : "no generation; prompts of one token");
   }
+  if (e.job.packs_documents) {
+    e.assumptions.push_back(fmt::format("a micro-batch is one row of {} tokens, packed of {} documents or more",
+                                        checked_mul(e.job.micro_batch, e.job.sequence),
+                                        std::max<std::int64_t>(2, e.job.micro_batch)));
+  }
+  if (has_dpo_reference_under_fsdp(e.job)) {
+    e.assumptions.emplace_back(
+        "both models are passed to DPOTrainer as objects: a reference loaded by name is spread over all cards under "
+        "FSDP, and the first step fails (TRL 1.16)");
+  }
   if (has_pairs(e.job)) e.assumptions.emplace_back("a batch of N is N pairs: 2 N full rows");
   if (!spec.quantization.empty()) {
     e.assumptions.push_back(fmt::format("weights are {} as trained, not {} as stored",

@@ -93,6 +93,7 @@ struct Job {
   Load load = Load::each;  // who reads the initial weights
   Checkpointing checkpointing;
   bool reentrant_checkpoints = false;  // that run backward within backward (use_reentrant of torch.utils.checkpoint)
+  bool packs_documents = false;        // SFTTrainer's packing (bfd): a micro-batch is one row of documents
   std::vector<std::string> offload;    // params, optimizer, optimizer+gradients, activations
   std::string optimizer = "adamw";     // of the list in job/optimizers/optimizers.def
   OptimizerImplementation optimizer_implementation = OptimizerImplementation::fused;
@@ -140,6 +141,11 @@ inline bool has_trl(const Job& job) {
 
 /// Whether the model gives each row a number in place of logits (transformers' ...ForSequenceClassification).
 inline bool is_classifier(const Job& job) { return job.modeling == Modeling::trl_reward; }
+
+/// Whether DPOTrainer trains all weights under FSDP, beside a reference model.
+inline bool has_dpo_reference_under_fsdp(const Job& job) {
+  return job.modeling == Modeling::trl_dpo && job.method == Method::full && is_fsdp(job.runtime);
+}
 
 /// Whether transformers' Trainer trains, or one of TRL's, which are made from it.
 inline bool has_trainer(const Job& job) { return job.modeling == Modeling::transformers || has_trl(job); }

@@ -83,6 +83,8 @@ constexpr std::array kNearest{
     Nearest{"overlap_comm", "", is_other, "--stack deepspeed has it"},
     Nearest{"zero3_sizes", "", is_other, "--stack deepspeed has them"},
     Nearest{"grpo", "", is_any, "--stack trl-grpo has it"},
+    Nearest{"packing", "", is_deepspeed, "--stack trl with FSDP2 or DDP has it"},
+    Nearest{"packing", "", is_any, "--stack trl has it, with TRL's SFTTrainer"},
     Nearest{"reentrant_checkpoints", "", is_fsdp1, "--runtime pytorch-fsdp2 has it"},
     Nearest{"reentrant_checkpoints", "", is_any, "--stack transformers has it"},
     Nearest{"find_unused_parameters", "", is_any, "--stack transformers has it with --sharding no-shard"},

@@ -316,6 +316,21 @@ void finish_mesh(Draft& draft) {
   if (shards > 0) draft.assume("mesh", fmt::format("replicate={},shard={}", replicas, shards), "");
 }
 
+/// TRL's has rules of its own. With other tools, documents that see only themselves need masks unless the flash-attn
+/// package has kernels for them.
+void finish_packing(Draft& draft) {
+  const auto packing = draft.values().find(fact::kPacking);
+  if (packing == draft.values().end()) return;
+  if (is_trl(draft)) {
+    if (!draft.is(fact::kStrategy, "wrapped")) draft.derive("packing", "bfd");
+  } else if (!draft.is("attention", "flash")) {
+    draft.not_modelled(
+        fmt::format("{}: documents in one row without the flash-attn package, whose attention has masks or kernels of "
+                    "its own (flash_attention_2 is modelled)",
+                    place_of(packing->second)));
+  }
+}
+
 bool is_zero3(const Draft& draft) { return draft.is(fact::kParallel, "deepspeed") && draft.is(fact::kZeroStage, "3"); }
 
 /// Where the Trainer enables LLaMA-Factory's checkpoints once more, what both ask for has to be the same.
@@ -374,6 +389,7 @@ void finish(Draft& draft) {
   finish_precision(draft, is_program_known);
   finish_sharding(draft);
   finish_grpo(draft);
+  finish_packing(draft);
   finish_reentrant(draft);
   finish_liger(draft);
   add_adapter_kernels(draft);

@@ -103,12 +103,12 @@ struct Hint {
   std::string_view word, says;
 };
 constexpr std::string_view kPacking =
-    "every row is taken as full, packed or not: --seq-len is its length, and --micro-batch how many a GPU has at once";
+    "every row is taken as full: --seq-len is its length, and --micro-batch how many a GPU has at once; of rows that "
+    "TRL's SFTTrainer packs, --packing bfd says so";
 constexpr std::string_view kOtherParallelism =
     "there are no rules for tensor, pipeline, context and expert parallelism; your own script with them is answered by "
     "\"vramfit rehearse --gpus CLUSTER -- CMD\"";
 constexpr std::array kHints{
-    Hint{"--packing", kPacking},
     Hint{"--sample-packing", kPacking},
     Hint{"--neat-packing", kPacking},
     Hint{"--tensor-parallel", kOtherParallelism},

@@ -7,6 +7,7 @@ import string
 
 from datasets import Dataset
 from peft import LoraConfig
+from transformers import AutoModelForCausalLM
 from trl import DPOConfig, DPOTrainer
 
 MODEL = "model"  # --model
@@ -44,9 +45,10 @@ def liger():
 
 def main():
     several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    how = {"dtype": "bfloat16" if PRECISION == "bf16-pure" else "float32"}
     arguments = DPOConfig(
         output_dir=os.path.join(os.path.dirname(os.path.abspath(__file__)), "output"),
-        model_init_kwargs={"dtype": "bfloat16" if PRECISION == "bf16-pure" else "float32"},
+        model_init_kwargs=None if several else how,
         max_length=SEQ_LEN,
         per_device_train_batch_size=MICRO_BATCH,
         gradient_accumulation_steps=GRAD_ACCUM,
@@ -63,7 +65,11 @@ def main():
         fsdp_config={"version": 2, "auto_wrap_policy": "TRANSFORMER_BASED_WRAP"} if several else None,
     )
     adapters = LoraConfig(r=LORA_RANK, target_modules="all-linear", task_type="CAUSAL_LM") if LORA_RANK > 0 else None
-    DPOTrainer(model=MODEL, args=arguments, train_dataset=pairs(), peft_config=adapters).train()
+    model, reference = MODEL, None
+    if several:  # by name, TRL (1.16) spreads the reference over all cards under FSDP, and fails
+        model = AutoModelForCausalLM.from_pretrained(MODEL, **how)
+        reference = AutoModelForCausalLM.from_pretrained(MODEL, **how) if adapters is None else None
+    DPOTrainer(model=model, ref_model=reference, args=arguments, train_dataset=pairs(), peft_config=adapters).train()
 
 
 if __name__ == "__main__":

@@ -80,10 +80,10 @@ std::string ops_key(const Graph& graph, const Job& job) {
 }
 
 std::string schedule_key(const Job& job) {
-  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}", number(job.runtime), job.sharding,
                      job.mesh.replicate, job.reshard.index(), number(job.backward_prefetch), job.forward_prefetch,
                      job.prefetch_limit, number(job.reduce_finish), job.bucket_bytes, overlaps_reductions(job),
-                     get_zero3_sizes(job), get_grpo(job), job.reshard_head, get_checkpointing(job),
+                     get_zero3_sizes(job), get_grpo(job), job.packs_documents, job.reshard_head, get_checkpointing(job),
                      number(job.accumulate), std::min<std::int64_t>(job.accumulation, 3), job.gradient_mask.index(),
                      job.optimizer_in_backward);
 }

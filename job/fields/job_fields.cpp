@@ -191,6 +191,8 @@ constexpr std::array kJobFields{
     JobField{"reentrant_checkpoints", FieldForm::toggle, "on|off", kReentrantCheckpointsHelp,
              get_toggle<&Job::reentrant_checkpoints>, set_toggle<&Job::reentrant_checkpoints>, FieldGroup::memory,
              HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
+    JobField{"packing", FieldForm::text, "none|bfd", kPackingHelp, get_packing, set_packing, FieldGroup::memory,
+             HonouredBy::own_runtime, AtResume::may_differ, InPlan::optional},
     JobField{
         "offload", FieldForm::list,
         "none|params|params:pageable|optimizer|optimizer:pageable|optimizer+gradients|activations|activations:every:N",

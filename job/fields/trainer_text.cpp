@@ -15,4 +15,11 @@ void set_find_unused(Job& job, std::string_view value) {
   job.find_unused_parameters = value == "on";
 }
 
+std::string get_packing(const Job& job) { return job.packs_documents ? "bfd" : ""; }
+
+void set_packing(Job& job, std::string_view value) {
+  if (value != "none" && value != "bfd") unknown_value(value, {"none", "bfd"});
+  job.packs_documents = value == "bfd";
+}
+
 }  // namespace vramfit

@@ -1,4 +1,4 @@
-// What transformers' Trainer alone has a choice of, as text.
+// What transformers' Trainer and TRL's alone have a choice of, as text.
 #pragma once
 
 #include <string>
@@ -11,6 +11,9 @@ namespace vramfit {
 /// JobField (job/fields/job_fields.h) says what they return and throw; "" as long as the Trainer decides.
 std::string get_find_unused(const Job& job);
 void set_find_unused(Job& job, std::string_view value);
+/// "" for "none".
+std::string get_packing(const Job& job);
+void set_packing(Job& job, std::string_view value);
 
 inline constexpr std::string_view kFindUnusedHelp =
     "transformers' Trainer and TRL's trainers with DDP: look for parameters that a step doesn't use "
@@ -18,5 +21,9 @@ inline constexpr std::string_view kFindUnusedHelp =
 inline constexpr std::string_view kReentrantCheckpointsHelp =
     "transformers' Trainer and TRL's trainers, without FSDP1: checkpoints re-enter autograd (use_reentrant), which "
     "keeps other tensors (docs/activation-checkpointing.md). Default: off";
+inline constexpr std::string_view kPackingHelp =
+    "TRL's SFTTrainer with packing: bfd, its default strategy, makes one row of a micro-batch's documents, and a mask "
+    "of that row's length squared (only with --stack trl, without DeepSpeed). Rows that \"wrapped\" packs are full "
+    "ones, as with none. Default: none";
 
 }  // namespace vramfit

@@ -123,13 +123,23 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     throw NotModelled(fmt::format("--runtime {} with --modeling {}", value("runtime"), value("modeling")));
   }
   require_card(job, cluster);
+  if (job.packs_documents && job.attention == Attention::flash) {
+    throw NotModelled(
+        "--packing bfd with --attention flash (the flash-attn package then has kernels of documents in place of a mask "
+        "of their row; --attention auto is, with PyTorch's own kernels)");
+  }
+  if (job.packs_documents && checked_mul(job.micro_batch, job.sequence) < 3) {
+    throw NotModelled("--packing bfd with --seq-len 2 and --micro-batch 1 (no token has a label then)");
+  }
   if (has_trl(job) && job.sequence < 2) {
     throw NotModelled(fmt::format("--modeling {} with --seq-len 1 (no token has a label then)", value("modeling")));
   }
   for (const JobField& field : job_fields()) {
     const bool is_honoured =
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end() ||
-        (field.name == "grpo" && job.modeling == Modeling::trl_grpo) || is_choice_of_trainer(job, field.name);
+        (field.name == "grpo" && job.modeling == Modeling::trl_grpo) ||
+        (field.name == "packing" && job.modeling == Modeling::trl && job.runtime != Runtime::deepspeed) ||
+        is_choice_of_trainer(job, field.name);
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
   if (job.optimizer == "adamw-4bit" && !has_optimizer(job) && has_trainer(job) &&

@@ -149,6 +149,7 @@ void require_own(const Job& job, const Cluster& cluster) {
   }
   if (job.rotary_positions > 0) refuse_field(job, "rotary_positions");
   if (job.reentrant_checkpoints) refuse_field(job, "reentrant_checkpoints");
+  if (job.packs_documents) refuse_field(job, "packing");
   if (job.find_unused_parameters.value_or(false)) refuse_field(job, "find_unused_parameters");
   if (job.zero3_sizes != Zero3Sizes{}) {
     throw NotModelled("--zero3-sizes with --runtime vramfit (--stack deepspeed has them; here: --prefetch, --wrap)");

@@ -60,7 +60,7 @@ class OtherStack(unittest.TestCase):
     def test_those_of_a_file_too(self):
         path = os.path.join(self.folder, "job.yaml")
         for text in ("model_name_or_path: gpt2\nstage: sft\ncutoff_len: 512\nfinetuning_type: lora\n",
-                     "model_name_or_path: gpt2\npacking: true\nmax_length: 256\nbf16: true\nper_device_train_batch_size: 1\n"):
+                     "model_name_or_path: gpt2\npacking: true\npacking_strategy: wrapped\nmax_length: 256\nbf16: true\nper_device_train_batch_size: 1\n"):
             with open(path, "w", encoding="utf-8") as file:
                 file.write(text)
             for gpus in ("1xRTX4090", "2xRTX4090"):

@@ -40,6 +40,7 @@ JOBS = [(MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", "--micro-batch", "2
         (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "pytorch-ddp", "--modeling", "transformers", "--method", "lora"),
         (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "deepspeed", "--modeling", "transformers", "--sharding", "shard-grad-op"),
         (MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--runtime", "deepspeed", "--modeling", "transformers", "--precision", "bf16-mixed"),
+        (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--modeling", "trl"),
         (MODEL, "--gpus", "1xH100-80GB", "--seq-len", "512", "--runtime", "pytorch", "--modeling", "trl-grpo", "--micro-batch", "2"),
         # Halves of pairs, each refused without the other.
         *((MODEL, "--gpus", "4xH100-80GB", "--seq-len", "512", *half) for half in (

@@ -117,7 +117,7 @@ class WhatPeopleType(unittest.TestCase):
             self.assertIn(f"{flag}: unknown flag; there are no rules for tensor, pipeline, context and expert parallelism", said)
             self.assertIn("vramfit rehearse --gpus CLUSTER", said)
         for value in ([], ["on"], ["true"]):
-            self.assertIn("every row is taken as full, packed or not", program("estimate", MODEL, "--gpus", "2xH100-80GB", "--packing", *value).stderr)
+            self.assertIn("every row is taken as full: --seq-len is its length", program("estimate", MODEL, "--gpus", "2xH100-80GB", "--sample-packing", *value).stderr)
 
     def test_what_is_on_or_off_needs_no_value(self):
         for typed in (["--wrap-embeddings"], ["--wrap-embeddings", "on"], ["--wrap_embeddings=true"]):

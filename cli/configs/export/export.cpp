@@ -49,6 +49,7 @@ constexpr std::array kCommon{
     FieldRow{"overlap_comm", Carried::marked, "off", kNoSuch},
     FieldRow{"zero3_sizes", Carried::marked, "", kNoSuch},
     FieldRow{"grpo", Carried::refused, "", kNoSuch},
+    FieldRow{"packing", Carried::refused, "", kNoSuch},
     FieldRow{"rotary_positions", Carried::marked, "", kNoSuch},
     FieldRow{"reentrant_checkpoints", Carried::marked, "off", kNoSuch},
     FieldRow{"find_unused_parameters", Carried::marked, "", kNoSuch},

@@ -35,6 +35,7 @@ constexpr std::array kFields{
     FieldRow{"grad_accum", Carried::written},
     FieldRow{"global_batch", Carried::implied},
     FieldRow{"grpo", Carried::written},
+    FieldRow{"packing", Carried::written},
     FieldRow{"reentrant_checkpoints", Carried::written},
     FieldRow{"find_unused_parameters", Carried::implied},
     FieldRow{"kernels", Carried::written},
@@ -101,7 +102,8 @@ std::string loss_line(ExportWriter& writer) {
 std::string length_lines(ExportWriter& writer) {
   const Job& job = writer.plan().job;
   const std::string length = writer.value("seq_len");
-  if (job.modeling != Modeling::trl_grpo) return fmt::format("max_length: {}\n", length);
+  const std::string_view packing = job.packs_documents ? "packing: true\npacking_strategy: bfd\n" : "";
+  if (job.modeling != Modeling::trl_grpo) return fmt::format("max_length: {}\n{}", length, packing);
   return fmt::format("max_completion_length: {}\nnum_generations: {}\n", job.sequence - 1, completions_of_group(job));
 }
 
@@ -131,7 +133,17 @@ void add_files(ExportWriter& writer, const std::string& launcher, const std::str
                   modeling == Modeling::trl_grpo ? " --reward_funcs REWARDS" : ""));
 }
 
+/// trl 1.16, trainer/dpo_trainer.py: __init__ leaves device_map at "auto" under FSDP, and trl's command gives models by
+/// name.
+void mark_reference(ExportWriter& writer) {
+  if (!has_dpo_reference_under_fsdp(writer.plan().job)) return;
+  writer.mark("method",
+              "trl dpo loads the reference by name, TRL 1.16 then spreads it over all cards under FSDP, and the first "
+              "step fails: pass both models as objects in a script");
+}
+
 void write(ExportWriter& writer) {
+  mark_reference(writer);
   const std::string text = argument_lines(writer);
   add_files(writer, accelerate_yaml(writer, false), text);
 }

@@ -196,8 +196,24 @@ void read_storage_of_codes(const Setting& setting, Draft& draft) {
   draft.set(fact::kCodesDtype, setting.text(), setting, std::string(says));
 }
 
+/// SFTTrainer's, by the strategy bfd unless another is named (trl 1.16, trainer/sft_config.py).
 void read_packing(const Setting& setting, Draft& draft) {
-  draft.ignore(setting, "every row is taken as full, packed or not");
+  if (setting.flag()) {
+    draft.set(fact::kPacking, "on", setting, "packed, as packing_strategy says; bfd by default: --packing bfd");
+  } else {
+    draft.understand(setting, "every row is taken as full");
+  }
+}
+
+/// bfd_split is the same with longer documents cut into several (trl 1.16, data_utils.py: pack_dataset).
+void read_strategy(const Setting& setting, Draft& draft) {
+  if (setting.is("wrapped")) {
+    draft.set(fact::kStrategy, "wrapped", setting, "rows are cut out of all documents: every row is full");
+  } else if (setting.is("bfd") || setting.is("bfd_split")) {
+    draft.understand(setting, "with packing, a micro-batch is one row of documents");
+  } else {
+    draft.not_modelled(setting, "a strategy without rules here");
+  }
 }
 
 void read_init_options(const Setting& setting, Draft& draft);
@@ -235,6 +251,7 @@ constexpr std::array kKeys{
     KeyRow{"lora_modules_to_save", read_modules_to_save},
     KeyRow{"trl", read_program},
     KeyRow{"packing", read_packing},
+    KeyRow{"packing_strategy", read_strategy},
     KeyRow{"use_peft", read_use_peft},
     KeyRow{"lora_r", read_count<kLoraRank>},
     KeyRow{"lora_alpha", read_lora_alpha},
@@ -282,7 +299,7 @@ constexpr std::array kOthers{
 };
 constexpr std::array kIgnored{
     IgnoredKeys{"every row is taken as full",
-                "pad_to_multiple_of truncation_mode packing_strategy eval_packing pad_token eos_token "
+                "pad_to_multiple_of truncation_mode eval_packing pad_token eos_token "
                 "completion_only_loss assistant_only_loss dataset_kwargs shuffle_dataset ignore_bias_buffers"},
     IgnoredKeys{"which data there are",
                 "dataset_* datasets streaming test_split_size chat_template_path trust_remote_code "

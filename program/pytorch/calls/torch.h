@@ -156,12 +156,12 @@ class Torch final : public Backend {
   /// x[mask] of all elements, without a gradient.
   Tensor chosen_elements(const Tensor& x, const Tensor& mask);
   Tensor chosen_numbers(const Tensor& x, const Tensor& mask);                      // the same of vectors
-  void look_for_none(const Tensor& mask) { positions_of(mask, 0); }                // of which no flag is set
+  void look_for_none(const Tensor& mask) { positions_of(mask, 0, 0); }             // of which no flag is set
   Tensor elements_at(const Tensor& x, const Tensor& rows, const Tensor& columns);  // x[rows, columns]
   Tensor places_of_largest(const Tensor& x, std::int64_t width);                   // argmax of rows of `width`
-  /// x[mask]: the rows that the mask [batch, tokens] has a flag for, which are all.
-  Tensor chosen_rows(const Tensor& x, const Tensor& mask);
-  /// zeros.masked_scatter(mask, x), likewise.
+  /// x[mask]: the `count` rows that the mask [batch, tokens] has a flag for.
+  Tensor chosen_rows(const Tensor& x, const Tensor& mask, std::int64_t count);
+  /// zeros.masked_scatter(mask, x) of as many flags as x has numbers.
   Tensor scattered(const Tensor& x, const Tensor& mask);
   /// What TRL's fused output layer computes of each row of h; what isn't asked for is empty.
   struct Scores {
@@ -364,9 +364,9 @@ class Torch final : public Backend {
   Tensor mask_as_numbers(const Tensor& mask, const AttentionShape& shape, Dtype dtype, AttentionKernel kernel);
   Tensor causal_numbers(std::int64_t sequence, Dtype dtype);
   Tensor summed(const Tensor& x, std::int64_t rows, std::string_view what);
-  Tensor positions_of(const Tensor& mask, std::int64_t dims);
-  Tensor indexed(const Tensor& x, const Tensor& mask, std::string_view what, std::int64_t dims = 2);
-  Tensor put_rows(const Tensor& gradient, const Tensor& mask);
+  Tensor positions_of(const Tensor& mask, std::int64_t count, std::int64_t dims);
+  Tensor indexed(const Tensor& x, const Tensor& mask, std::int64_t count, std::string_view what, std::int64_t dims = 2);
+  Tensor put_rows(const Tensor& gradient, const Tensor& mask, std::int64_t count);
   Tensor places_of(std::int64_t rows);
   void put_sorted(const Tensor& gradient, std::int64_t rows, const Tensor& result);
   Tensor part_in(const Tensor& x, std::int64_t elements, Dtype dtype);

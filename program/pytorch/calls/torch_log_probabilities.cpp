@@ -61,29 +61,31 @@ Tensor Torch::clone_keeping(const Tensor& x, const Tensor& kept) {
 
 Tensor Torch::negative(const Tensor& x) { return by_number(x, "neg"); }
 
-/// nonzero: `dims` numbers for each flag, all of which are set; 0: none is.
-Tensor Torch::positions_of(const Tensor& mask, std::int64_t dims) {
-  const Tensor count = temporary(1, Dtype::i32, "number of flags");
+/// nonzero: `dims` numbers for each of the `count` flags that are set.
+Tensor Torch::positions_of(const Tensor& mask, std::int64_t count, std::int64_t dims) {
+  const Tensor number = temporary(1, Dtype::i32, "number of flags");
   { const Tensor scratch = temporary(count_scratch(mask.elements, device_).n, Dtype::u8, "cub scratch"); }
-  Tensor positions = temporary(dims * mask.elements, Dtype::i64, "positions of flags");
+  Tensor positions = temporary(dims * count, Dtype::i64, "positions of flags");
   const Tensor scratch = temporary(select_scratch(mask.elements, device_).n, Dtype::u8, "cub scratch");
   return computed("aten::nonzero", {reads(mask)}, std::move(positions));
 }
 
-Tensor Torch::indexed(const Tensor& x, const Tensor& mask, std::string_view what, std::int64_t dims) {
-  const Tensor positions = positions_of(mask, dims);
-  return computed("aten::index", {reads(x), reads(positions)}, value(x.elements, x.dtype, what));
+Tensor Torch::indexed(const Tensor& x, const Tensor& mask, std::int64_t count, std::string_view what,
+                      std::int64_t dims) {
+  const Tensor positions = positions_of(mask, count, dims);
+  return computed("aten::index", {reads(x), reads(positions)},
+                  value(x.elements / mask.elements * count, x.dtype, what));
 }
 
 /// index_put into zeros, which adds up what several rows have for one (ATen/native/cuda/Indexing.cu).
-Tensor Torch::put_rows(const Tensor& gradient, const Tensor& mask) {
-  Tensor result = value(gradient.elements, gradient.dtype, "index gradient");
+Tensor Torch::put_rows(const Tensor& gradient, const Tensor& mask, std::int64_t count) {
+  Tensor result = value(gradient.elements / count * mask.elements, gradient.dtype, "index gradient");
   Tensor places;
   {
-    const Tensor positions = positions_of(mask, 2);
-    places = places_of(mask.elements);
+    const Tensor positions = positions_of(mask, count, 2);
+    places = places_of(count);
   }
-  put_sorted(gradient, mask.elements, result);
+  put_sorted(gradient, count, result);
   return result;
 }
 
@@ -108,11 +110,12 @@ void Torch::put_sorted(const Tensor& gradient, std::int64_t rows, const Tensor& 
             {.launches = 12, .bytes = heap_.bytes_of({reads(gradient), writes(result)})});
 }
 
-Tensor Torch::chosen_rows(const Tensor& x, const Tensor& mask) {
+Tensor Torch::chosen_rows(const Tensor& x, const Tensor& mask, std::int64_t count) {
   std::vector<Saved> saved{save(mask, x.wants_gradient)};
-  return record(
-      indexed(x, mask, "chosen rows"), {edge_to(x)}, std::move(saved),
-      [this](Tensor& g, const std::vector<Tensor>& kept) { return std::vector<Tensor>{put_rows(g, kept[0])}; });
+  return record(indexed(x, mask, count, "chosen rows"), {edge_to(x)}, std::move(saved),
+                [this, count](Tensor& g, const std::vector<Tensor>& kept) {
+                  return std::vector<Tensor>{put_rows(g, kept[0], count)};
+                });
 }
 
 Tensor Torch::scattered(const Tensor& x, const Tensor& mask) {
@@ -125,9 +128,10 @@ Tensor Torch::scattered(const Tensor& x, const Tensor& mask) {
     heap_.run("aten::masked_scatter", {reads(x), reads(mask), writes(result)});
   }
   std::vector<Saved> saved{save(mask, x.wants_gradient)};
-  return record(std::move(result), {edge_to(x)}, std::move(saved), [this](Tensor& g, const std::vector<Tensor>& kept) {
-    return std::vector<Tensor>{indexed(g, kept[0], "chosen gradient")};
-  });
+  return record(std::move(result), {edge_to(x)}, std::move(saved),
+                [this, count = x.elements](Tensor& g, const std::vector<Tensor>& kept) {
+                  return std::vector<Tensor>{indexed(g, kept[0], count, "chosen gradient")};
+                });
 }
 
 /// Part of a tensor in `dtype`: itself, if it has that already.

@@ -16,9 +16,13 @@ Tensor Torch::seen_as_slice(const Tensor& x) {
   });
 }
 
-Tensor Torch::chosen_elements(const Tensor& x, const Tensor& mask) { return indexed(x, mask, "chosen elements"); }
+Tensor Torch::chosen_elements(const Tensor& x, const Tensor& mask) {
+  return indexed(x, mask, mask.elements, "chosen elements");
+}
 
-Tensor Torch::chosen_numbers(const Tensor& x, const Tensor& mask) { return indexed(x, mask, "chosen numbers", 1); }
+Tensor Torch::chosen_numbers(const Tensor& x, const Tensor& mask) {
+  return indexed(x, mask, mask.elements, "chosen numbers", 1);
+}
 
 Tensor Torch::exp(const Tensor& x) {
   Tensor y = computed("aten::exp", {reads(x)}, make_like(x, "exp"));

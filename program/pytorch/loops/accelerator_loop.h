@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "program/pytorch/loops/loop.h"
 #include "program/pytorch/optimizers/grad_scaler.h"
@@ -15,7 +16,8 @@ class AcceleratorLoop : public Loop {
 
  protected:
   struct Inputs {
-    Tensor ids, mask, labels;
+    Tensor ids, mask, labels;         // mask: of packed documents, positions instead
+    std::vector<Tensor> others = {};  // which nothing here reads
   };
   /// What the collator gave, on the card.
   virtual Inputs moved_inputs();

@@ -19,12 +19,15 @@ bool is_checkpointed(const Job& job, std::size_t block) {
 
 }  // namespace
 
-Tensor Loop::tokens(const char* what) {
+Tensor Loop::sent(std::int64_t count, Dtype dtype, const char* what) {
   const Scope scope(heap(), "inputs");
-  const Tensor made =
-      heap().make(checked_mul(parts_.job.micro_batch, parts_.job.sequence), Dtype::i64, Category::activations, what);
+  const Tensor made = heap().make(count, dtype, Category::activations, what);
   heap().run("aten::_to_copy", {writes(made)}, {.bytes = 0});
   return made;
+}
+
+Tensor Loop::tokens(const char* what) {
+  return sent(checked_mul(parts_.job.micro_batch, parts_.job.sequence), Dtype::i64, what);
 }
 
 /// A layer's own hooks are around its checkpoint.

@@ -13,6 +13,7 @@ namespace vramfit::eager {
 struct LoopParts {
   const Graph& graph;
   const Job& job;
+  std::int64_t documents = 0;  // in a micro-batch that is packed; 0: it is not
   bool clip = true;
   Torch& torch;
   Model& model;
@@ -58,7 +59,8 @@ class Loop {
     return forward_of(trained_model(), ids, mask, items);
   }
   Tensor forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor& mask, const Tensor& items);
-  /// A tensor of one number for each token of a micro-batch, copied from the host.
+  /// A tensor that is copied from the host; and of one number for each token of a micro-batch.
+  Tensor sent(std::int64_t count, Dtype dtype, const char* what);
   Tensor tokens(const char* what);
   /// What a call outside the model's own makes, of the loss and what is logged.
   Tensor numbers(const char* call, const Accesses& inputs, std::int64_t count, Dtype dtype, const char* what) {

@@ -41,10 +41,12 @@ ScoredLoop::Outputs ScoredLoop::forward_with_scores(const Wrapped& wrapped, cons
 
 Torch::Scores ScoredLoop::scores_of(const Model::OutputLayer& output, const Tensor& hidden, const Tensor& labels,
                                     const Tensor& mask, const Tensor& weights, Torch::ScoresWanted wanted) {
-  const Tensor chosen = torch().chosen_rows(hidden, mask);
+  // The first token of each document has no label, and that of the first is cut off.
+  const std::int64_t count = mask.elements - (parts_.documents > 0 ? parts_.documents - 1 : 0);
+  const Tensor chosen = torch().chosen_rows(hidden, mask, count);
   Tensor shifted = labels;
   shifted.elements = mask.elements;
-  const Tensor targets = torch().chosen_rows(shifted, mask);
+  const Tensor targets = torch().chosen_rows(shifted, mask, count);
   return torch().label_scores(chosen, targets, {output.weights, output.inputs, output.outputs}, weights, wanted);
 }
 

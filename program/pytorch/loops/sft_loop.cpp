@@ -14,6 +14,22 @@ class SftLoop : public ScoredLoop {
   using ScoredLoop::ScoredLoop;
 
  private:
+  /// Of packed documents, what is for kernels of the flash-attn package and of linear attention, too
+  /// (DataCollatorForLanguageModeling, padding_free).
+  Inputs moved_inputs() override {
+    if (parts_.documents == 0) return ScoredLoop::moved_inputs();
+    heap().values = Category::activations;
+    Inputs inputs;
+    inputs.ids = tokens("ids");
+    inputs.labels = tokens("labels");
+    inputs.mask = tokens("positions");
+    for (const char* const what : {"ends of queries' documents", "ends of keys' documents"}) {
+      inputs.others.push_back(sent(checked_add(parts_.documents, 1), Dtype::i32, what));
+    }
+    inputs.others.push_back(sent(parts_.job.sequence, Dtype::i32, "documents of tokens"));
+    return inputs;
+  }
+
   Tensor loss_of(const Inputs& inputs) override {
     const Outputs outputs = returned(parts_.wrapper, forward_with_scores(trained_model(), inputs, {}));
     const Scope scope(heap(), "loss");
@@ -36,7 +52,12 @@ class SftLoop : public ScoredLoop {
     const Tensor entropy = total(torch().sum(detached(outputs.scores.entropy)));
     const Tensor correct = total(torch().count_true(outputs.scores.is_top));
     for (const Tensor& sum : {entropy, correct}) log_share(sum, valid);
-    const Tensor tokens = total(torch().sum(inputs.mask));
+    if (parts_.documents == 0) {
+      const Tensor tokens = total(torch().sum(inputs.mask));
+    } else {
+      const Tensor here = number("aten::_to_copy", {}, Dtype::i64, "tokens of this rank");
+      const Tensor tokens = total(here);
+    }
   }
 };
 

@@ -35,7 +35,8 @@ class Model {
   virtual void convert_buffers(Dtype /*dtype*/) {}
   virtual Tensor embed(const Tensor& ids) = 0;
   /// What the model's own forward makes of the embedding's output before the blocks; `mask` is the attention mask that
-  /// the loop passes, or empty, and `items` what it passes beside, which all blocks are passed on.
+  /// the loop passes, or empty, or of packed documents their positions, and `items` what it passes beside, which all
+  /// blocks are passed on.
   virtual Tensor prepare(Tensor embedded, const Tensor& /*mask*/, const Tensor& /*items*/) { return embedded; }
   /// The code of a block, with what it is passed beside its input: a checkpoint keeps both until backward.
   virtual CheckpointBody block(std::size_t number) = 0;

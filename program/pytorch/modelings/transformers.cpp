@@ -24,6 +24,7 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       liger_(torch),
       // The library has no other code for capped scores (Gemma 2) or for sinks (gpt-oss), and picks it there.
       is_eager_(llama_.style.caps_scores || llama_.style.has_sinks || job.attention == Attention::math),
+      packs_documents_(job.packs_documents),
       hidden_dtype_(hidden_dtype(graph, job, llama_.embedding)),
       scale_dtype_(scale_dtype(graph, job, llama_)),
       uses_axolotl_(axolotl_kernels(job, llama_, hidden_dtype_)),
@@ -46,6 +47,7 @@ void Transformers::require_code(const Job& job) const {
   if (llama_.style.caps_scores && !is_left_to_library) refuse_kernel("capped scores");
   if (llama_.style.has_sinks && !is_left_to_library) refuse_kernel("attention sinks");
   if (has_masks && !is_left_to_library) refuse_kernel("sliding windows");
+  if (job.packs_documents && !is_left_to_library) refuse_kernel("masks of packed documents");
   if (!llama_.style.is_packed && llama_.sizes.rotated_dims != llama_.sizes.head_dim) {
     refuse_model(job, "heads that are rotated in part");
   }
@@ -178,7 +180,9 @@ Transformers::Rotations Transformers::rotations_of(const Tensor& frequencies) {
 Tensor Transformers::prepare(Tensor embedded, const Tensor& mask, const Tensor& items) {
   Tensor h = multiplied_embedding(std::move(embedded));
   items_ = items;
-  {
+  if (packs_documents_) {
+    ids_ = mask;
+  } else {
     const Scope scope(torch_.heap(), "model");
     const Tensor range = constant("aten::arange", {}, llama_.sizes.sequence, Dtype::i64, "range");
     ids_ = constant("aten::add", {reads(range)}, llama_.sizes.sequence, Dtype::i64, "positions");

@@ -129,6 +129,7 @@ class Transformers final : public Model {
   LigerKernels uses_liger_;
   Liger liger_;
   bool is_eager_;  // attention
+  bool packs_documents_;
   Dtype hidden_dtype_, scale_dtype_;
   AxolotlParts uses_axolotl_;
   bool makes_all_first_;  // of queries, keys and values, before it shapes any (axolotl)

@@ -23,6 +23,9 @@ class Masks {
   /// Of queries that see `window` keys; 0: all before them. `given`: the loop's mask of tokens. Empty where PyTorch's
   /// kernels need none.
   Tensor of_scores(const Tensor& given, std::int64_t window);
+  /// Of packed documents, in one row: also that queries see keys of their own document. `positions`: of each token in
+  /// its document.
+  Tensor of_documents(const Tensor& positions, std::int64_t window);
   /// For queries that see all keys: that `given` hides none, in which case no attention needs a mask.
   void look_for_padding(const Tensor& given);
 
@@ -34,7 +37,16 @@ class Masks {
     std::int64_t elements = 0;
   };
   Tensor all_of(const std::vector<MaskPart>& parts);
+  struct Places {
+    Tensor batches, heads, queries, keys;
+  };
+  Places places();
+  /// That queries see keys before them, of which a window may hide some.
+  Tensor keys_before(const Tensor& queries, const Tensor& keys, std::int64_t window);
   Tensor allowed_keys(const Tensor& padding, std::int64_t window);
+  Tensor documents_of(const Tensor& positions);
+  Tensor keys_of_documents(const Tensor& positions, const Tensor& documents, std::int64_t window);
+  Tensor as_numbers(const Tensor& allowed);
 
   Torch& torch_;
   For for_;

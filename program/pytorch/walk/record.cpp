@@ -1,6 +1,7 @@
 #include "program/pytorch/walk/record.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
 #include <utility>
 #include <variant>
@@ -18,11 +19,21 @@ namespace {
 
 using program::Section;
 
-/// The job as the model sees it: of a micro-batch of N pairs it is given 2 N rows.
+/// The job as the model sees it: of a micro-batch of N pairs it is given 2 N rows, and of packed documents one.
 Job walked(const Job& job) {
   Job seen = eager_form(job);
   seen.micro_batch = rows_of_micro_batch(job);
+  if (!job.packs_documents) return seen;
+  seen.sequence = checked_mul(seen.micro_batch, seen.sequence);
+  seen.micro_batch = 1;
   return seen;
+}
+
+/// How many a packed micro-batch has at least, so that it has a mask: one of --seq-len in each row, and two in a single
+/// row. Of more, fewer tokens have labels.
+std::int64_t documents_of(const Job& job) {
+  constexpr std::int64_t kOfMask = 2;
+  return job.packs_documents ? std::max(kOfMask, job.micro_batch) : 0;
 }
 
 /// What set_work_of() changes it looks for by its label.
@@ -53,6 +64,7 @@ class Trainer {
         wrapper_(make(torch_, graph, job_, model_->modules())),
         loop_(make_loop({.graph = graph,
                          .job = job_,
+                         .documents = documents_of(inputs.job),
                          .clip = inputs.run.clip,
                          .torch = torch_,
                          .model = *model_,

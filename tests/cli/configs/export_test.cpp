@@ -322,6 +322,24 @@ TEST_CASE("a plan for DPOTrainer is written for trl dpo, and for no tool that fi
   }
 }
 
+TEST_CASE("a plan of DPOTrainer's reference under FSDP says that trl dpo would fail on it") {
+  PlanFile plan;
+  plan.spec = a_model();
+  const auto is_said = [&](const char* cluster, const char* method) {
+    plan.cluster = parse_cluster(cluster);
+    Job job = on_stack(unresolved_job(), defaults_of(stack_named("trl-dpo"), plan.cluster));
+    job_field_named("method").set(job, method);
+    std::vector<std::string> notes;
+    plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
+    return std::ranges::any_of(export_plan(plan, export_tool_named("trl")).marks, [](const std::string& mark) {
+      return mark.starts_with("--method full: trl dpo loads the reference by name");
+    });
+  };
+  CHECK(is_said("2xH100-80GB", "full"));
+  CHECK_FALSE(is_said("2xH100-80GB", "lora"));
+  CHECK_FALSE(is_said("1xH100-80GB", "full"));
+}
+
 TEST_CASE("a plan for RewardTrainer is written for trl reward, and is read as what it was") {
   const testing::TemporaryDirectory place;
   PlanFile plan;

@@ -64,6 +64,18 @@ TEST_CASE("axolotl's changes of the model's configuration are ignored only where
   CHECK(says(changed("{num_hidden_layers: 2}").unmodelled, "overrides_of_model_config", "configuration"));
 }
 
+TEST_CASE("documents that other tools pack are full rows with the flash-attn package alone") {
+  const std::string axolotl = kAxolotl + "sample_packing: true\n", factory = kFactory + "neat_packing: true\n";
+  for (const char* const attention : {"", "attn_implementation: sdpa\n", "attn_implementation: eager\n"}) {
+    CAPTURE(attention);
+    CHECK(is_unmodelled(imported("axolotl.yaml", axolotl + attention), "sample_packing: documents in one row"));
+  }
+  CHECK(is_unmodelled(imported("lora.yaml", factory), "neat_packing: documents in one row"));
+  CHECK(imported("lora.yaml", factory + "flash_attn: fa2\n").unmodelled.empty());
+  CHECK(imported("lora.yaml", kFactory + "packing: true\n").unmodelled.empty());
+  CHECK_FALSE(is_unmodelled(imported("axolotl.yaml", axolotl + "attn_implementation: flash_attention_2\n"), "packing"));
+}
+
 TEST_CASE("a file of LLaMA-Factory's that predicts or evaluates without do_train is no training") {
   CHECK(is_unmodelled(imported("lora.yaml", kFactory + "do_predict: true\n"), "no training: do_predict"));
   for (const char* const training : {"", "do_train: true\n", "do_train: true\ndo_eval: true\n", "do_eval: false\n"}) {

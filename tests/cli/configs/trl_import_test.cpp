@@ -50,6 +50,30 @@ TEST_CASE("weights in the checkpoint's dtype are those of a built-in model, and 
   CHECK(unknown.unmodelled.front().says.find("dtype: bfloat16") != std::string::npos);
 }
 
+TEST_CASE("documents that SFTTrainer packs are one row of a micro-batch, unless rows are cut out of all of them") {
+  const TemporaryDirectory place;
+  const auto imported = [&](const std::string& more) {
+    return import_configs({place.write("sft.yaml",
+                                       "model_name_or_path: org/model\nmax_length: 512\noutput_dir: o\n"
+                                       "dataset_name: d\n" +
+                                           more)});
+  };
+  const auto packing = [&](const std::string& more) {
+    const ImportedJob job = imported(more);
+    const auto field = std::ranges::find(job.fields, "packing", [](const auto& each) { return each.first; });
+    return field == job.fields.end() ? "" : field->second;
+  };
+  CHECK(packing("packing: true\n") == "bfd");
+  CHECK(packing("packing: true\npacking_strategy: bfd_split\n") == "bfd");
+  for (const char* const more : {"", "packing: false\n", "packing: true\npacking_strategy: wrapped\n",
+                                 "packing_strategy: wrapped\npacking: true\n", "packing_strategy: bfd\n"}) {
+    CAPTURE(more);
+    CHECK(packing(more).empty());
+    CHECK(imported(more).unmodelled.empty());
+  }
+  CHECK(!imported("packing: true\npacking_strategy: other\n").unmodelled.empty());
+}
+
 TEST_CASE("the longest prompt is a part of DPOTrainer's rows, and stands before GRPOTrainer's completions") {
   const TemporaryDirectory place;
   const auto unmodelled = [&](const std::string& more) {

@@ -74,6 +74,7 @@ const std::vector<std::pair<std::string, std::string>> kOtherValues{
     {"load", "rank0"},
     {"checkpointing", "every:2"},
     {"reentrant_checkpoints", "on"},
+    {"packing", "bfd"},
     {"offload", "params,activations:every:2"},
     {"optimizer", "adamw:foreach"},
     {"optimizer_in_backward", "on"},

@@ -106,6 +106,7 @@ constexpr std::array kFields{
     FieldRow{"load", "rank0", false},
     FieldRow{"checkpointing", "full", false},
     FieldRow{"reentrant_checkpoints", "on", false},
+    FieldRow{"packing", "bfd", false},
     FieldRow{"offload", "params", false},
     FieldRow{"optimizer", "adamw:loop", false},
     FieldRow{"optimizer_in_backward", "on", false},

@@ -21,8 +21,17 @@ class Marked(train.Marks, SFTTrainer):
 
 
 def rows(options):
+    """Full ones. `bfd` makes masks where a micro-batch has two documents or more, which one of a single row has if each row is two."""
     count = options.steps * options.accumulation * options.batch * int(os.environ.get("WORLD_SIZE", "1"))
-    return Dataset.from_dict({"input_ids": [[0] * options.sequence] * count})
+    row = [[0] * options.sequence]
+    if options.packing == "bfd" and options.batch == 1:
+        first = (options.sequence + 1) // 2  # of more tokens, if they can't be equal, and so put first into each row
+        row = [[0] * first, [0] * (options.sequence - first)]
+    return Dataset.from_dict({"input_ids": row * count})
+
+
+def packing_of(options):
+    return {} if options.packing == "none" else {"packing": True, "packing_strategy": options.packing}
 
 
 def tokenizer():
@@ -48,7 +57,7 @@ def quantized(model, options):
 def trainer_of(options):
     adapters = train.adapters_of(options) if options.lora_rank else None
     base = train.base_before_arguments(options, quantized)
-    settings = SFTConfig(**train.settings_of(options), max_length=options.sequence)
+    settings = SFTConfig(**train.settings_of(options), **packing_of(options), max_length=options.sequence)
     return Marked(model=base or train.base_of(options, quantized), args=settings, train_dataset=rows(options), processing_class=tokenizer(), peft_config=adapters)
 
 

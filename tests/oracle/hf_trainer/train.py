@@ -56,6 +56,7 @@ def parse(arguments):
     parser.add_argument("--sizes", nargs="*", default=[], metavar="KEY=VALUE", help="of ZeRO-3, as DeepSpeed's configuration calls them; the Trainer fills in auto")
     parser.add_argument("--liger", type=json.loads, metavar="JSON", help="use_liger_kernel, with this liger_kernel_config")
     parser.add_argument("--axolotl", nargs="*", default=[], choices=["mlp", "qkv", "o"], help="linears that its kernels compute")
+    parser.add_argument("--packing", choices=["none", "wrapped", "bfd"], default="none", help="packing_strategy of SFTTrainer")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")

@@ -26,8 +26,8 @@ Job sft_job(const std::string& field = "", const std::string& value = "") {
   return job;
 }
 
-/// The largest buffer of the loss.
-Bytes largest_of_loss(const Job& job) {
+/// The largest buffer of a part of the program.
+Bytes largest_of(const Job& job, const char* part) {
   std::vector<std::string> notes;
   ModelSpec spec = testing::small_llama();
   spec.vocab_size = 4000;  // of fewer rows the embedding's gradient has no rules
@@ -38,10 +38,12 @@ Bytes largest_of_loss(const Job& job) {
   Bytes largest;
   for (const program::Buffer& buffer : made.main.buffers) {
     const std::string& name = made.labels[static_cast<std::size_t>(buffer.label)];
-    if (name.starts_with("loss: ")) largest = std::max(largest, buffer.bytes);
+    if (name.starts_with(part)) largest = std::max(largest, buffer.bytes);
   }
   return largest;
 }
+
+Bytes largest_of_loss(const Job& job) { return largest_of(job, "loss: "); }
 
 TEST_CASE("SFTTrainer computes logits in a tile of 32768 columns and at most 4096 tokens, whatever the vocabulary") {
   CHECK(largest_of_loss(sft_job()) == Bytes{511 * 32768 * 2});
@@ -57,6 +59,27 @@ TEST_CASE("SFTTrainer checkpoints layers unless it is told not to") {
   CHECK(job_field_named("checkpointing").get(job) == "full");
   CHECK(total(job) <= total(sft_job("checkpointing", "none")));
   CHECK(estimate(testing::small_llama(), job, kOneCard, {.suggestions = false}).stack == "trl");
+}
+
+TEST_CASE("packed documents are one row with a mask of its length squared, in any shape of the same row") {
+  const auto mask = [](const char* length, const char* rows) {
+    Job job = sft_job("packing", "bfd");
+    job_field_named("seq_len").set(job, length);
+    job_field_named("micro_batch").set(job, rows);
+    return largest_of(job, "mask: ");
+  };
+  CHECK(mask("512", "2") == Bytes{1024 * 1024});
+  CHECK(mask("1024", "1") == Bytes{1024 * 1024});
+  CHECK(largest_of(sft_job("micro_batch", "2"), "mask: ") == Bytes{1024 * 8});  // tokens that count, as numbers
+  const auto why = [](const std::string& field, const std::string& value) {
+    Job job = sft_job("packing", "bfd");
+    job_field_named(field).set(job, value);
+    const Estimate made = estimate(testing::small_llama(), job, kOneCard, {.suggestions = false});
+    return made.verdict == Verdict::not_modelled ? made.why : "";
+  };
+  CHECK(why("attention", "flash").find("--packing bfd with --attention flash") != std::string::npos);
+  CHECK(why("modeling", "trl-dpo").find("--packing bfd") != std::string::npos);
+  CHECK(why("attention", "auto").empty());
 }
 
 TEST_CASE("what counts and picks the labels that are trained takes tiles of the card's own size") {
