@@ -1,6 +1,7 @@
 // A model that is whole on its GPU: its parameters, and their gradients and states beside them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,11 +37,15 @@ class WholeModel : public Wrapper {
  private:
   const HeldParameter& held(const Trained& p) const { return held_[static_cast<std::size_t>(p.parameter)]; }
   OptimizerGroup group(std::vector<Trained*> parameters) const;
+  void load(Trained& p);
+  /// What is held in another type than it was loaded in.
+  void widen();
 
   Torch& torch_;
   const Graph& graph_;
   std::string name_;
   bool has_groups_of_trainer_, has_torchaos_codes_, makes_magnitudes_;
+  std::optional<Dtype> loaded_dtype_;  // of what isn't trained or quantized; none: the type in which it is held
   std::vector<HeldParameter> held_;
   std::vector<Trained> parameters_;
   std::vector<Tensor> quantized_;  // what belongs to quantized ones beside their codes
