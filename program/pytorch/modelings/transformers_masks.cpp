@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "program/pytorch/kernels.h"
+#include "program/pytorch/calls/kernels.h"
 #include "program/pytorch/modelings/transformers.h"
 
 namespace vramfit::eager {
