@@ -105,7 +105,7 @@ TEST_CASE("axolotl's kernels of adapters are on unless a key or a limit of their
     return value_of(job, "kernels");
   };
   CHECK(kernels_with("") == "axolotl");
-  CHECK(says(imported("a.yaml", lora).assumed, "", "where none of lora_mlp_kernel"));
+  CHECK(says(imported("a.yaml", lora).assumed, fact::kOwnKernels, "where none of lora_mlp_kernel"));
   CHECK(kernels_with("lora_mlp_kernel: false\n").empty());
   CHECK(kernels_with("lora_embedding_kernel: true\n").empty());
   CHECK(kernels_with("load_in_8bit: true\n").empty());
