@@ -6,8 +6,7 @@ namespace vramfit {
 
 namespace {
 
-// Four times the largest card that is read (1 PiB); its addresses, and thousands of expandable ranges, fit into 63
-// bits.
+// Four times the largest card that is read (1 PiB); its addresses, and 1,800 expandable ranges, fit into 63 bits.
 constexpr Bytes kNoCard{std::int64_t{1} << 52};
 
 }  // namespace

@@ -15,6 +15,8 @@ constexpr std::int64_t kSmallPage = std::int64_t{2} << 20;
 /// their beginnings: load and forward passes. kBetween: between two places at which states are compared.
 constexpr std::size_t kDistance = 512, kLastKept = 8192, kBetween = 128;
 constexpr std::size_t kMostStages = 64;
+/// Each play reserves up to kStreams ranges of addresses, of which a card without a limit has room for 1,800.
+constexpr int kMostPlays = 128;
 // Odd, with bits of no pattern: several numbers become one word.
 constexpr std::uint64_t kOfAddress = 0x9E3779B97F4A7C15, kOfBytes = 0xC2B2AE3D27D4EB4F, kOfEnd = 0xD6E8FEB86659FD93;
 
@@ -216,13 +218,19 @@ bool FirstSteps::reserve(const Ledger& requests, const std::string& allocator, B
   AllocatorSettings settings = allocator_settings(allocator);
   if (!settings.expandable_segments) return false;
   settings.memory_fraction = 1;
-  if (stages_.empty() || settings != settings_) {
+  if (settings != settings_) {
     settings_ = settings;
     stages_.clear();
     asked_.clear();
     known_.clear();
-    stages_.emplace_back(0, Stage{.allocator = CachingAllocator(settings, card_), .blocks = {}});
   }
+  if (stages_.empty() || plays_ == kMostPlays) {
+    stages_.clear();
+    card_.emplace(Placement{AddressOrder::ascending, 0});
+    plays_ = 0;
+    stages_.emplace_back(0, Stage{.allocator = CachingAllocator(settings, *card_), .blocks = {}});
+  }
+  ++plays_;
   const auto [large, small_pages] = read(requests);
   const std::int64_t limit = (below - small_pages).n;
   return play(large, limit).reserved >= limit;

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -75,7 +76,8 @@ class FirstSteps {
   Known play(const std::vector<Request>& requests, std::int64_t limit);
 
   AllocatorSettings settings_;
-  CardMemory card_{Placement{AddressOrder::ascending, 0}};
+  std::optional<CardMemory> card_;                      // of the stages and of what goes on from them
+  int plays_ = 0;                                       // on it
   std::deque<std::pair<std::uint64_t, Stage>> stages_;  // by what was asked for until then
   std::unordered_set<std::uint64_t> asked_;             // by jobs, up to places where a stage could be kept
   std::unordered_map<std::uint64_t, Known> known_;      // by state and what follows

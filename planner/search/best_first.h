@@ -40,7 +40,7 @@ class BestFirst {
   /// (Evaluator::look_early).
   void pass_over_misfits() { passes_over_misfits_ = true; }
   /// By need: from now on those are passed over whose first step shows that they don't need less than `total`
-  /// (Evaluator::look_early).
+  /// (Evaluator::look_early), or whose walk does (Evaluator::walks_beyond).
   void pass_over_from(Bytes total) { passed_over_from_ = total; }
   /// Those that were, by speed, with bounds of their speed and of their need.
   std::vector<Option> misfits() const;

@@ -116,8 +116,7 @@ class Evaluator {
   /// Likewise, that it can't have the verdict `fits`.
   bool walks_too_far(const Job& job) { return walks_beyond(job, least_misfit(job)); }
   /// Whether one micro-batch of as many rows can't have that verdict, and so neither can the job. That is walked
-  /// through only where a bound of the job is dearer. False under DeepSpeed, where
-  /// one may take more than several.
+  /// through only where a bound of the job is dearer. False under DeepSpeed, where one may take more than several.
   bool walks_too_far_alone(const Job& job);
   /// Of a runtime that isn't bounded: whether it certainly keeps more in host memory than a node has.
   bool lacks_host_memory(const Job& job);

@@ -33,11 +33,13 @@ const Evaluator::Walked* Evaluator::walked_below(const Job& job, Bytes below) {
     given_up_[key] = below;
     return nullptr;
   }
-  Walked& walked = walked_[key];
-  walked = {.time = seconds_of(*program, request_.cluster, efficiency_, outside(job)),
-            .requested = folded_peaks(*program, Bytes{1}).requested,
-            .reserved = least_reserved(*program),
-            .program = program};
+  const Walked& walked =
+      walked_
+          .emplace(key, Walked{.time = seconds_of(*program, request_.cluster, efficiency_, outside(job)),
+                               .requested = folded_peaks(*program, Bytes{1}).requested,
+                               .reserved = least_reserved(*program),
+                               .program = program})
+          .first->second;
   // Sections that were not walked again, but follow in the program, may take more than what was.
   return walked.reserved < below ? &walked : nullptr;
 }

@@ -121,8 +121,6 @@ CASES = [("llama", "full", {}, {}), ("llama", "every:2", {"every": 2}, {"ranks":
          ("gpt2", "selective:linear", {"kept": {"linear": 1}}, {"loss": "chunked:3"})]
 
 
-
-
 def reference_of(case, place, change):
     model = model_of(case, place)
     change(model)

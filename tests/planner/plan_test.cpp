@@ -178,12 +178,13 @@ TEST_CASE("a dtype that was set outlives a precision that --allow brings") {
   CHECK(plan.chosen->job.precision.name == "bf16-pure");
   CHECK(plan.chosen->job.precision.reduce == Dtype::f32);
 
-  // AdamW wants states as parameters are stored, so these two leave the base's precision alone.
+  // States in another dtype than the parameters go with both: AdamW updates them chunk by chunk.
   fix(request, "state_dtype", "fp32");
   const Plan both = make_plan(request);
   REQUIRE(both.chosen);
-  CHECK(both.chosen->job.precision.name == "bf16-mixed");
+  CHECK(both.chosen->job.precision.name == "bf16-pure");
   CHECK(both.chosen->job.precision.state == Dtype::f32);
+  CHECK(both.chosen->job.precision.reduce == Dtype::f32);
 }
 
 TEST_CASE("--allow any leaves alone what was set, and its kind's name doesn't") {

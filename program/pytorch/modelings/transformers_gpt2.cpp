@@ -24,7 +24,9 @@ Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
 }
 
 void Gpt2::require_code(const Job& job) const {
-  if (job.runtime == Runtime::deepspeed) refuse_model(job, "GPT-2 with --runtime deepspeed (--stack transformers is)");
+  if (job.runtime == Runtime::deepspeed) {
+    refuse_model(job, "GPT-2 with --runtime deepspeed (--stack " + job_field_named("modeling").get(job) + " is)");
+  }
   if (is_eager_ && gpt2_.upcasts_scores) refuse_model(job, "GPT-2 with reorder_and_upcast_attn and --attention math");
   if (job.packs_documents) refuse_model(job, "GPT-2 with --packing bfd");
   // Its mask is passed by position, so that it goes before what else a checkpoint is passed.

@@ -82,6 +82,23 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("thousands of short first steps can be tried, though each takes addresses that are not used again") {
+  ModelSpec spec = catalog_spec(*find_in_catalog("gpt2"));
+  spec.num_hidden_layers = 1;
+  const Cluster cluster = parse_cluster("4xRTX3090");
+  FirstSteps steps;
+  for (const char* loss : {"full", "chunked:2"}) {
+    const Job job = resolved(spec, cluster, {{"seq_len", "512"}, {"micro_batch", "2"}, {"loss", loss}});
+    const Graph graph = training_graph(spec, job);
+    const Ledger first = requests_of(program_of(graph, job, cluster), 1);
+    const Bytes reserved = reserved_in_first_step(first, job);
+    for (int i = 0; i < 1000; ++i) {
+      CHECK(steps.reserve(first, job.allocator, Bytes{reserved.n / 2}));
+      CHECK_FALSE(steps.reserve(first, job.allocator, Bytes{2 * reserved.n}));
+    }
+  }
+}
+
 TEST_CASE("a first step says nothing of allocators that place segments anywhere") {
   const ModelSpec spec = catalog_spec(*find_in_catalog("gpt2"));
   const Cluster cluster = parse_cluster("4xRTX3090");
