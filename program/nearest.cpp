@@ -21,6 +21,8 @@ bool is_any(const Job& /*job*/) { return true; }
 bool is_own(const Job& job) { return job.runtime == Runtime::vramfit; }
 bool is_other(const Job& job) { return !is_own(job); }
 bool is_fsdp1(const Job& job) { return job.runtime == Runtime::pytorch_fsdp1; }
+bool has_axolotls(const Job& job) { return job.axolotl.any(); }
+bool has_axolotls_in_fsdp1(const Job& job) { return has_axolotls(job) && is_fsdp1(job); }
 bool is_fsdp2(const Job& job) { return job.runtime == Runtime::pytorch_fsdp2; }
 bool is_deepspeed(const Job& job) { return job.runtime == Runtime::deepspeed; }
 bool is_titan(const Job& job) { return job.modeling == Modeling::torchtitan; }
@@ -77,8 +79,9 @@ constexpr std::array kNearest{
     Nearest{"allocator", "arena", is_other, "--allocator expandable is; --stack vramfit has it"},
     Nearest{"allocator", "", is_other, "--allocator native and expandable are"},
     Nearest{"allocator", "", is_own, "--allocator native, expandable and arena are"},
+    Nearest{"kernels", "", has_axolotls_in_fsdp1, "--runtime pytorch with --sharding no-shard, which is DDP, has them"},
+    Nearest{"kernels", "", has_axolotls, "--stack transformers has them"},
     Nearest{"kernels", "liger", is_fsdp1, "--runtime pytorch-fsdp2 has them"},
-    Nearest{"kernels", "axolotl", is_any, "--stack transformers has them"},
     Nearest{"kernels", "liger", is_any, "--stack transformers, DeepSpeed's and TRL's have them"},
     Nearest{"overlap_comm", "", is_other, "--stack deepspeed has it"},
     Nearest{"zero3_sizes", "", is_other, "--stack deepspeed has them"},

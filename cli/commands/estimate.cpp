@@ -104,7 +104,7 @@ std::vector<std::string_view> of_estimates_alone(const EstimateFlags& flags) {
                                        {"--confidence", !flags.job.confidence.empty()},
                                        {"--calibration", !flags.calibration.empty()},
                                        {"--no-clip", flags.run.no_clip},
-                                       {"--save-kind", flags.run.save_kind != "none"}}) {
+                                       {"--save-kind", flags.run.saves()}}) {
     if (is_given) given.emplace_back(flag);
   }
   return given;
@@ -165,7 +165,7 @@ void check_flags(const EstimateFlags& flags) {
   }
   if (flags.format == "accelerate" &&
       (any_job_flag(flags.job) || flags.json || !flags.what_ifs.empty() || flags.at_peak || flags.strict ||
-       !flags.network.empty() || !flags.calibration.empty() || flags.run.no_clip || flags.run.save_kind != "none")) {
+       !flags.network.empty() || !flags.calibration.empty() || flags.run.no_clip || flags.run.saves())) {
     throw InputError("--format accelerate: its table depends only on MODEL; give it no other flag");
   }
   check_gpus(flags);

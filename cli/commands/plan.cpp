@@ -49,6 +49,7 @@ ClusterChoice read_clusters(const PlanFlags& flags, std::int64_t global_batch = 
   for (Cluster& cluster : choice.clusters) {
     if (!flags.job.host_memory.empty()) set_host_memory(cluster, flags.job.host_memory);
     if (!flags.job.confidence.empty()) set_confidence(cluster, flags.job.confidence);
+    keep_network(flags.job, cluster);
   }
   if (flags.network.empty()) return choice;
   bool is_used = false;

@@ -87,6 +87,7 @@ class Importer {
     }
     const bool takes_overrides = tool == &torchtune_tool() || tool == &torchtitan_tool() || tool == &axolotl_tool() ||
                                  tool == &llama_factory_tool() || named_by == &trainer_tool();
+    is_changed_ = is_changed_ || (takes_overrides && !overrides_.empty());
     if (takes_overrides) apply_overrides(std::exchange(overrides_, {}), root, path, draft_);
     add({path, std::move(root), tool});
   }
@@ -100,6 +101,9 @@ class Importer {
   /// `library` is of stacks(): whose trainer a file of TRL's arguments is for, where it doesn't say so itself.
   void expect(const std::string& library) { draft_.derive(fact::kWanted, library); }
 
+  /// The model that is asked about, whichever the files name.
+  void ask_about(const std::string& model) { draft_.derive(fact::kAskedModel, model); }
+
   ImportedJob take() {
     read_accelerates();
     for (const Override& each : overrides_) {
@@ -109,7 +113,7 @@ class Importer {
     ImportedJob job;
     for (const ConfigFile& config : configs_) {
       job.files.push_back({config.path, std::string(config.tool->what)});
-      if (config.tool->program.empty() || !job.program.all.empty()) continue;
+      if (is_changed_ || config.tool->program.empty() || !job.program.all.empty()) continue;
       const auto with_file = [&](std::string_view starter) {
         return fmt::format("{} {}", starter, shell_quoted(config.path));
       };
@@ -291,6 +295,7 @@ class Importer {
 
   std::vector<ConfigFile> configs_;
   std::vector<Override> overrides_;
+  bool is_changed_ = false;                                   // a file by what a command line overrides
   std::vector<std::pair<Finding, std::string>> accelerates_;  // with the file, "" where there is none
   Draft draft_;
   int last_number_ = 0;  // of the nodes that were read
@@ -299,11 +304,12 @@ class Importer {
 }  // namespace
 
 ImportedJob import_configs(const std::vector<std::string>& paths, const std::vector<std::string>& words,
-                           const std::string& library) {
+                           const std::string& library, const std::string& model) {
   if (paths.empty() && words.empty())
     throw InputError("FILE: missing; name a configuration, or two that belong together");
   Importer importer;
   if (!library.empty()) importer.expect(library);
+  if (!model.empty()) importer.ask_about(model);
   if (!words.empty()) importer.add_words(words);
   for (const std::string& path : paths) importer.add_file(path);
   return importer.take();

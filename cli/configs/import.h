@@ -28,11 +28,11 @@ struct ImportedJob {
 };
 
 /// Reads files of the tools in cli/configs/tools.def, and those that they name; `words` is a command line that starts a
-/// training, or empty. `library` is the stack that files of TRL's arguments are for where they don't say so. Throws
-/// InputError naming file and line for what can't be read, for a file of no known tool, and for two files that
-/// contradict each other.
+/// training, or empty. `library` is the stack that files of TRL's arguments are for where they don't say so; `model`
+/// is asked about in place of the one that they name. Throws InputError naming file and line for what can't be read,
+/// for a file of no known tool, and for two files that contradict each other.
 ImportedJob import_configs(const std::vector<std::string>& paths, const std::vector<std::string>& words = {},
-                           const std::string& library = "");
+                           const std::string& library = "", const std::string& model = "");
 
 /// Whether the file is one of another tool, as opposed to a job file of ours. Throws InputError if it can't be read.
 bool is_foreign_config(const std::string& path);

@@ -84,6 +84,13 @@ void note_foreign_choices(JobFlags& flags) {
   flags.assumed.push_back(fmt::format("left out, as {} has no such choice: {}", stack.what, left_out));
 }
 
+/// Whether a program that trains with the files as they are trains the job that is asked about.
+bool is_program_for(const JobFlags& flags, const ImportedJob& job) {
+  const bool is_typed = std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
+  const bool is_of_stack = flags.stack.empty() || flags.stack == job.stack;
+  return !is_typed && flags.set.empty() && is_of_stack && flags.model == job.model;
+}
+
 /// Those of other tools.
 void apply_foreign(JobFlags& flags) {
   std::vector<std::string> foreign;
@@ -93,7 +100,7 @@ void apply_foreign(JobFlags& flags) {
   if (foreign.empty()) return;
   std::erase_if(flags.job_files,
                 [&](const std::string& path) { return std::ranges::find(foreign, path) != foreign.end(); });
-  const ImportedJob job = import_configs(foreign, {}, trainer_of_stack(flags));
+  const ImportedJob job = import_configs(foreign, {}, trainer_of_stack(flags), flags.model);
   if (flags.model.empty()) flags.model = job.model;
   if (flags.stack.empty() && flags.has_stack) flags.stack = job.stack;
   apply_gpus(flags, job.gpus);
@@ -103,7 +110,7 @@ void apply_foreign(JobFlags& flags) {
   refuse_without_length(flags, job);
   flags.copies_on_several = job.is_ddp_on_several;
   flags.clips = job.clips;
-  flags.program = job.program;
+  if (is_program_for(flags, job)) flags.program = job.program;
   for (const Finding& finding : job.unmodelled) flags.unmodelled.push_back(finding_text(finding));
   for (const Finding& finding : job.assumed) flags.assumed.push_back(fmt::format("{}, by --job", finding.says));
   complain("vramfit", summary(job));

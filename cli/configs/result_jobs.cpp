@@ -60,15 +60,18 @@ void apply_cluster(JobFlags& flags, const Cluster& cluster) {
   flags.host_memory = host_memory_text(cluster.host_memory);
 }
 
-/// What follows from a field, and is left out where a flag gives that field another value.
+/// What follows from a field, and is left out where a flag gives that field another value; `beside`: only where a flag
+/// says that one, too, be it what it was.
 struct Follower {
-  std::string_view field, of;
+  std::string_view field, of, beside = "";
 };
 constexpr std::array kFollowers{
     Follower{"global_batch", "micro_batch"},
     Follower{"global_batch", "grad_accum"},
     Follower{"global_batch", "mesh"},
     Follower{"grad_accum", "global_batch"},
+    Follower{"grad_accum", "micro_batch", "global_batch"},
+    Follower{"micro_batch", "grad_accum", "global_batch"},
     Follower{"mesh", "sharding"},
     Follower{"storage_dtype", "precision"},
     Follower{"compute_dtype", "precision"},
@@ -110,8 +113,10 @@ bool is_replaced(const JobFlags& flags, const JobField& field, const Job& job) {
 std::string replaced_origin(const JobFlags& flags, const JobField& field, const Job& job) {
   if (!typed_value(flags, field).empty()) return "";
   for (const Follower& row : kFollowers) {
+    if (row.field != field.name) continue;
+    if (!row.beside.empty() && typed_value(flags, job_field_named(row.beside)).empty()) continue;
     const JobField& of = job_field_named(row.of);
-    if (row.field == field.name && is_replaced(flags, of, job)) return flag_of(of);
+    if (is_replaced(flags, of, job)) return flag_of(of);
   }
   return "";
 }

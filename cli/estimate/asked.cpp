@@ -24,9 +24,8 @@ Cluster cluster_of(const JobQuestion& question) {
   Cluster cluster = read_cluster_flag(question.job);
   if (!question.network.empty()) {
     set_network(cluster, question.network);
-  } else if (question.job.network_bandwidth > 0 && cluster.nodes > 1) {
-    cluster.network_bandwidth = question.job.network_bandwidth;
-    cluster.network_origin.clear();  // it is a file's
+  } else {
+    keep_network(question.job, cluster);
   }
   return cluster;
 }
@@ -44,6 +43,7 @@ Estimate without_rules(const JobQuestion& question, const Asked& asked, const Mo
   Estimate result =
       estimate_without_rules(spec, asked.choice.job, asked.cluster, std::string(asked.stack->name), why, answered_by);
   result.run = effects_of(question);
+  result.own_rehearsal = own_rehearsal(question.job, asked.cluster);
   return result;
 }
 
@@ -70,9 +70,15 @@ void name_sharded(std::vector<Suggestion>& suggestions, const JobChoice& choice,
 
 }  // namespace
 
+void keep_network(const JobFlags& flags, Cluster& cluster) {
+  if (flags.network_bandwidth <= 0 || cluster.nodes == 1) return;
+  cluster.network_bandwidth = flags.network_bandwidth;
+  cluster.network_origin.clear();  // it is a file's
+}
+
 RunEffects effects_of(const JobQuestion& question) {
   RunEffectFlags flags = question.run;
-  if (flags.save_kind == "none" && !question.job.save_kind.empty()) flags.save_kind = question.job.save_kind;
+  if (flags.save_kind.empty()) flags.save_kind = question.job.save_kind;
   RunEffects effects = effects_of(flags);
   effects.clip = effects.clip && question.job.clips;
   return effects;
@@ -136,10 +142,11 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
   const std::string answered_by = own.empty() ? recipe_command(asked, spec, question.job.model) : own;
   const std::span<const StackDefault> defaults = rules_of(asked);
   if (!question.job.stack.empty() && defaults.empty()) {
-    return without_rules(question, asked, spec,
-                         fmt::format("--stack {} on {}{}", asked.stack->name, place_of(asked.cluster),
-                                     asked.cluster.is_cpu() ? "" : " (--stack transformers and vramfit are)"),
-                         answered_by);
+    return without_rules(
+        question, asked, spec,
+        fmt::format("--stack {} on {}{}", asked.stack->name, place_of(asked.cluster),
+                    asked.cluster.is_cpu() ? "" : " (--stack transformers and vramfit have rules there)"),
+        answered_by);
   }
   const Efficiency efficiency = efficiency_by(question.calibration, asked.cluster, spec);
   Estimate result = estimate(

@@ -33,6 +33,9 @@ struct Asked {
 /// Throws InputError.
 Asked read_asked(const JobQuestion& question);
 
+/// Sets the network that the job's file was made for, where --network says nothing and there are several nodes.
+void keep_network(const JobFlags& flags, Cluster& cluster);
+
 /// The recipe of the asked stack. Throws NotModelled where it lacks what was set.
 StackRecipe recipe_of(const Asked& asked, const ModelSpec& spec);
 

@@ -262,7 +262,7 @@ JobChoice read_job_choice_on_stack(const JobFlags& flags, const Cluster& cluster
   const bool has_rules_elsewhere = !stack->one_gpu.empty() || !stack->several_gpus.empty();
   if (defaults_of(*stack, cluster).empty() && has_rules_elsewhere) {
     throw NotModelled(fmt::format("--stack {} on {}{}", stack->name, cluster.cards() == 1 ? "one GPU" : "several GPUs",
-                                  cluster.is_cpu() ? "" : " (--stack transformers and vramfit are)"));
+                                  cluster.is_cpu() ? "" : " (--stack transformers and vramfit have rules there)"));
   }
   if (defaults_of(*stack, cluster).empty()) {
     throw NotModelled(fmt::format(

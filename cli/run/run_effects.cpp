@@ -20,7 +20,7 @@ void add_run_effects(CLI::App& command, RunEffectFlags& flags) {
 }
 
 RunEffects effects_of(const RunEffectFlags& flags) {
-  const std::string& kind = flags.save_kind;
+  const std::string kind = flags.save_kind.empty() ? "none" : flags.save_kind;
   try {
     if (kind != "none" && kind != "sharded" && kind != "full" && kind != "both" && kind != "adapters") {
       unknown_value(kind, {"none", "sharded", "full", "both", "adapters"});

@@ -13,7 +13,8 @@ namespace vramfit {
 
 struct RunEffectFlags {
   bool no_clip = false;
-  std::string save_kind = "none";
+  std::string save_kind;  // "": not said, which is none unless --job says another
+  bool saves() const { return !save_kind.empty() && save_kind != "none"; }
 };
 
 /// Adds --no-clip and --save-kind to a command. `flags` must outlive it.

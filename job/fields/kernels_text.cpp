@@ -91,11 +91,17 @@ void set_kernels(Job& job, std::string_view value) {
   if (is_axolotl) {
     of_adapters = read_axolotl(last.substr(kAxolotl.size()));
     value = plus < value.size() ? value.substr(0, plus) : "libtorch";
+    if (value == "vramfit") throw InputError("vramfit+axolotl: axolotl's kernels are alone or beside Liger's");
   }
   if (value.starts_with(kWithParts)) {
     read_parts(value.substr(kWithParts.size()), kParts,
                [&](const LigerPart& part, bool is_on) { parts.*part.value = is_on; });
     value = "liger";
+  }
+  std::vector<std::string> known = names_of(kKernels);
+  if (std::ranges::find(known, value) == known.end()) {
+    known.emplace_back(kAxolotl);
+    unknown_value(value, known);
   }
   job.kernels = named(kKernels, value);
   job.liger = parts;

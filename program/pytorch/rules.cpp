@@ -12,6 +12,7 @@
 #include "program/not_modelled.h"
 #include "program/optimizers/optimizers.h"
 #include "program/pytorch/calls/kernels.h"
+#include "program/pytorch/modelings/axolotl.h"
 #include "program/stages/optimizer_in_backward.h"
 
 namespace vramfit::eager {
@@ -60,7 +61,7 @@ void require_card(const Job& job, const Cluster& cluster) {
   if (capability < 80 && !uses_accelerate(job)) {
     throw NotModelled(
         fmt::format("--modeling {} on cards below compute capability 8.0, which have no flash attention (--stack "
-                    "transformers and vramfit are)",
+                    "transformers and vramfit have rules there)",
                     job_field_named("modeling").get(job)));
   }
   if (capability < 80 && job.precision.compute == Dtype::bf16) {
@@ -157,6 +158,7 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
   if (!has_optimizer(job) || !is_optimizer_of_loop(job)) refuse_field(job, "optimizer");
   require_checkpointing(job);
   require_reentrant(job);
+  require_axolotl_kernels(job);
   require_attention(job, cluster);
 }
 

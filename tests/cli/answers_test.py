@@ -129,6 +129,9 @@ class PlanAsJob(unittest.TestCase):
         for key in ("cluster", "save_kind", "ranks", "host_bytes"):
             self.assertEqual(again[key], first[key], key)
         self.assertEqual(again["speed"]["step_seconds"], first["speed"]["step_seconds"])
+        without = json.loads(program("estimate", "--job", self.plan, "--save-kind", "none", "--json").stdout)
+        self.assertNotEqual(without.get("save_kind"), first["save_kind"])
+        self.assertEqual(json.loads(program("plan", "--job", self.plan, "--json").stdout)["cluster"]["network_bandwidth"], first["cluster"]["network_bandwidth"])
         other = json.loads(program("estimate", "--job", self.plan, "--gpus", "2x2xRTX4090", "--json").stdout)
         self.assertNotEqual(other["cluster"]["network_bandwidth"], first["cluster"]["network_bandwidth"])
 

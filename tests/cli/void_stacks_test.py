@@ -46,6 +46,11 @@ class Stacks(unittest.TestCase):
             with self.subTest(part=part):
                 self.assertTrue(program_of(*job, f"axolotl:{part}=off") != usual)
 
+    def test_axolotls_kernels_are_estimated_with_zero_1_and_2_that_were_set(self):
+        for sharding in ("shard-optimizer", "shard-grad-op"):
+            said, refusal = estimate_of(*TWO, "deepspeed", "--method", "lora", "--sharding", sharding, "--kernels", "axolotl")
+            self.assertIsNotNone(said, refusal)
+
 
 if __name__ == "__main__":
     unittest.main()

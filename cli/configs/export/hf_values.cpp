@@ -138,8 +138,9 @@ std::string bits_lines(ExportWriter& writer, std::string_view nested) {
   return text;
 }
 
-std::string hf_kernel_lines(const ExportWriter& writer) {
+std::string hf_kernel_lines(ExportWriter& writer) {
   const Job& job = writer.plan().job;
+  if (job.axolotl.any()) writer.mark("kernels", "no argument switches axolotl's kernels on, which its own files have");
   if (job.kernels == KernelSource::libtorch) return "";
   if (job.kernels != KernelSource::liger) writer.refuse("kernels", "there is no such choice");
   std::string parts;

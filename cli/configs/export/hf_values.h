@@ -35,8 +35,8 @@ std::string storage_of_codes(const ExportWriter& writer);
 /// doesn't need: it has bf16 always (loaders/model.py: _set_quantization_config).
 std::string bits_lines(ExportWriter& writer, std::string_view nested);
 
-/// use_liger_kernel and liger_kernel_config; refuses kernels that are no library's.
-std::string hf_kernel_lines(const ExportWriter& writer);
+/// use_liger_kernel and liger_kernel_config; refuses kernels that are no library's, and marks axolotl's.
+std::string hf_kernel_lines(ExportWriter& writer);
 
 /// What switches off the Trainer's clipping, which it has by default; "" where the plan clips.
 std::string hf_clipping_line(const ExportWriter& writer);

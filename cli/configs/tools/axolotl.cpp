@@ -168,7 +168,6 @@ constexpr std::array kKeys{
     KeyRow{"fp16", read_fp16},
     KeyRow{"bfloat16", read_pure},
     KeyRow{"float16", read_pure_fp16},
-    KeyRow{"torch_dtype", read_weights_dtype},
     KeyRow{"optimizer", read_hf_optimizer},
     KeyRow{"optim_args", read_optimizer_arguments},
     KeyRow{"weight_decay", read_weight_decay},
@@ -278,7 +277,7 @@ constexpr std::array kIgnored{
     IgnoredKeys{"affects only loading, merging and what is done after training",
                 "qlora_sharded_model_loading fix_untrained_tokens lora_on_cpu merge_lora merge_method quantization"},
     IgnoredKeys{"axolotl sets it itself",
-                "axolotl_config_path device is_preprocess world_size total_supervised_tokens"},
+                "axolotl_config_path device torch_dtype is_preprocess world_size total_supervised_tokens"},
     IgnoredKeys{"models that have rules here have no such layers", "liger_layer_norm liger_rms_norm_gated"},
     IgnoredKeys{"which model class, tokenizer and data",
                 "model_type tokenizer_* datasets test_datasets pretraining_dataset dataset_* val_set_size "
@@ -317,7 +316,7 @@ void read(const ConfigNode& root, const std::string& file, Draft& draft) {
   draft.assume(fact::kLibrary, "transformers", "axolotl trains with its Trainer");
   read_keys(root, file, "", kTable, draft);
   finish_axolotls_model(draft);
-  finish_adapter_kernels(draft);
+  finish_adapter_kernels(root, draft);
   finish_axolotls_liger(draft);
   finish_axolotl(root, draft);
 }

@@ -11,7 +11,7 @@ void read_adapter_kernel(const Setting& setting, Draft& draft);
 void read_remote_code(const Setting& setting, Draft& draft);
 
 /// Once all keys of the file are read: those that axolotl switches on by itself.
-void finish_adapter_kernels(Draft& draft);
+void finish_adapter_kernels(const ConfigNode& root, Draft& draft);
 /// --kernels, once Liger's are there.
 void add_adapter_kernels(Draft& draft);
 

@@ -10,7 +10,7 @@ namespace vramfit {
 void finish_checkpoint_dtype(Draft& draft) {
   if (!draft.is(fact::kWeights, "auto")) return;
   draft.forget(fact::kWeights);
-  const std::string model = draft.get(fact::kModel).value_or("");
+  const std::string model = draft.get(fact::kAskedModel).value_or(draft.get(fact::kModel).value_or(""));
   const CatalogEntry* const entry = find_in_catalog(model);
   if (entry == nullptr) {
     draft.not_modelled(

@@ -16,7 +16,14 @@ namespace vramfit::eager {
 
 namespace {
 
-void require_job(const Job& job) {
+bool are_adapted(std::initializer_list<const LinearParameters*> linears) {
+  return std::ranges::all_of(linears, [](const LinearParameters* each) { return each->lora_a >= 0; });
+}
+
+}  // namespace
+
+void require_axolotl_kernels(const Job& job) {
+  if (!job.axolotl.any()) return;
   const auto refuse = [](const std::string& what, const char* instead) {
     throw NotModelled(fmt::format("--kernels axolotl with {} ({})", what, instead));
   };
@@ -32,18 +39,12 @@ void require_job(const Job& job) {
   if (job.lora.has_magnitudes) refuse("--dora on", "without it they are");
 }
 
-bool are_adapted(std::initializer_list<const LinearParameters*> linears) {
-  return std::ranges::all_of(linears, [](const LinearParameters* each) { return each->lora_a >= 0; });
-}
-
-}  // namespace
-
 /// A part whose linears don't all have adapters stays PEFT's. Each function multiplies in place with adapters in its
 /// input's dtype, which autocast leaves alone: with an input in fp32 the first one fails.
 AxolotlParts axolotl_kernels(const Job& job, const LlamaGraph& llama, Dtype hidden) {
   AxolotlParts parts = job.axolotl;
   if (!parts.any()) return parts;
-  require_job(job);
+  require_axolotl_kernels(job);
   const LlamaStyle& style = llama.style;
   if (style.has_experts || style.has_sinks) refuse_model(job, "experts, with --kernels axolotl");
   if (style.is_packed) {

@@ -6,6 +6,9 @@
 
 namespace vramfit::eager {
 
+/// Throws NotModelled for a job with these kernels that no model has rules for.
+void require_axolotl_kernels(const Job& job);
+
 /// Of a model of Llama's form (monkeypatch/lora_kernels.py: apply_lora_kernel_patches). Throws NotModelled for a job or
 /// a model that it has no rules for, LibraryFails for what axolotl or its kernels refuse.
 AxolotlParts axolotl_kernels(const Job& job, const LlamaGraph& llama, Dtype hidden);

@@ -110,6 +110,9 @@ TEST_CASE("axolotl's kernels of adapters are on unless a key or a limit of their
   CHECK(kernels_with("lora_embedding_kernel: true\n").empty());
   CHECK(kernels_with("load_in_8bit: true\n").empty());
   CHECK(kernels_with("trust_remote_code: true\n").empty());
+  CHECK(says(imported("a.yaml", lora + "trust_remote_code: true\nlora_o_kernel: true\n").unmodelled, "",
+             "which axolotl refuses"));
+  CHECK(value_of(imported("a.yaml", lora + "rl: dpo\n"), "kernels").empty());
   CHECK(kernels_with("lora_o_kernel: true\nlora_mlp_kernel: true\n") == "axolotl:qkv=off");
   CHECK(kernels_with("plugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rope: true\n")
             .starts_with("liger:rope=on"));

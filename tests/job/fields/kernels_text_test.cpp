@@ -36,7 +36,8 @@ TEST_CASE("axolotl's kernels for adapters are all on but for those that are off,
   CHECK_THROWS_WITH_AS(set_kernels(job, "axolotl:k=off"), doctest::Contains("unknown value \"k\""), InputError);
   CHECK_THROWS_WITH_AS(set_kernels(job, "axolotl:mlp=off,qkv=off,o=off"), doctest::Contains("all of its parts are off"),
                        InputError);
-  for (const char* const text : {"axolotl:", "axolotl+liger", "liger+", "liger+vramfit", "axolotls"}) {
+  for (const char* const text :
+       {"axolotl:", "axolotl+liger", "liger+", "liger+vramfit", "vramfit+axolotl", "axolotls"}) {
     CHECK_THROWS_AS(set_kernels(job, text), InputError);
   }
 }
