@@ -260,10 +260,9 @@ std::string get_optimizer(const Job& job) {
   return fmt::format("{}:{}", job.optimizer, name_in(kImplementations, job.optimizer_implementation));
 }
 void set_method(Job& job, std::string_view value) {
-  for (const std::string_view trained_by_trl : {"dpo", "grpo"}) {
-    if (value != trained_by_trl) continue;
-    throw NotModelled(fmt::format(
-        "--method {0}: --method says which weights are trained; TRL's trainer of it is --stack trl-{0}", value));
+  if (value == "dpo" || value == "grpo") {
+    throw NotModelled(
+        fmt::format("--method {0}: it says which weights are trained; TRL's trainer is --stack trl-{0}", value));
   }
   if (value == "dora") throw InputError("dora is LoRA with --dora on: --method lora --dora on");
   job.method = named(kMethods, value);

@@ -54,7 +54,7 @@ class Lowering {
         is_cuda_(inputs.device.kind == DeviceKind::cuda),
         tapes_(inputs.tapes == nullptr ? own_tapes(inputs) : *inputs.tapes),
         has_backward_(with_backward(tapes_)),
-        writer_(inputs.calls),
+        writer_(inputs.calls || saves_anything(inputs.run)),
         labels_(inputs.labels ? Labels::Kept::texts : Labels::Kept::nothing),
         views_(inputs.labels),
         unit_views_(views_, layout_, inputs.coords),

@@ -24,7 +24,8 @@ struct LowerInputs {
   const UnitLayout* layout = nullptr;
   const SharedTapes* tapes = nullptr;
   bool labels = true;  // false: buffers are not named, for readers of sizes and seconds alone
-  // false: what is computed, sent and waited for may be left out, for readers of sizes alone.
+  // false: what is computed, sent and waited for may be left out, for readers of sizes alone. Where the run saves it
+  // isn't, as what is saved is found by what loaded it.
   bool calls = true;
   /// A walk through PyTorch's code ends with ReservesTooMuch once its program reserves as much (least_reserved).
   std::optional<Bytes> reserves_below = {};

@@ -121,7 +121,7 @@ void Writer::run(const Run& run, Listed list) {
 
 void Writer::run(const Run& run, Listed list, std::span<const Work> work) {
   if (!calls_) {
-    if (run.inside.count > 0) write(Run{.inside = run.inside});
+    if (run.inside.count > 0) write(Run{.inside = run.inside, .times = run.times});
     return;
   }
   Run& written = write(run);

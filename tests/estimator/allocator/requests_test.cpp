@@ -160,6 +160,28 @@ TEST_CASE("requests are a ledger's events without names, and their shortened rep
   try_jobs(20, 500);
 }
 
+TEST_CASE("a program without calls asks for what the whole one does, also where a run saves") {
+  const testing::Trial trial = testing::try_random_jobs(40, 1300, [](const ResolvedJob& drawn) -> std::string {
+    for (const bool saves : {false, true}) {
+      const RunEffects run{.clip = drawn.clip, .saves = saves, .saves_full = saves};
+      const auto asked_for = [&](bool calls) {
+        const program::Program program = program::make_program({.graph = drawn.graph,
+                                                                .job = drawn.job,
+                                                                .device = drawn.cluster.card.device,
+                                                                .coords = {},
+                                                                .run = run,
+                                                                .labels = false,
+                                                                .calls = calls});
+        return events_of(program, {.run = run});
+      };
+      const std::string difference = difference_of(asked_for(false), asked_for(true));
+      if (!difference.empty()) return fmt::format("saving {}: {}", saves, difference);
+    }
+    return "";
+  });
+  CHECK(trial.failure == "");
+}
+
 TEST_CASE("a program's beginning asks for what the program asks for until then") {
   int shorter = 0;
   const testing::Trial trial = testing::try_random_jobs(60, 900, [&](const ResolvedJob& drawn) -> std::string {
