@@ -262,7 +262,7 @@ std::string get_optimizer(const Job& job) {
 void set_method(Job& job, std::string_view value) {
   if (value == "dpo" || value == "grpo") {
     throw NotModelled(
-        fmt::format("--method {0}: it says which weights are trained; TRL's trainer is --stack trl-{0}", value));
+        fmt::format("--method {0}: it says which weights are trained; TRL's trainer of it is --stack trl-{0}", value));
   }
   if (value == "dora") throw InputError("dora is LoRA with --dora on: --method lora --dora on");
   job.method = named(kMethods, value);
