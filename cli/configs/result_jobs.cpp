@@ -170,7 +170,7 @@ void apply_result(JobFlags& flags, JsonObject& document, const std::string& path
     }
   }
   if (!left_out.empty()) {
-    complain("vramfit", fmt::format("note: of {} is left out what followed from what flags replace: {}",
+    complain("vramfit", fmt::format("note: {} is read without what followed from choices that flags replace: {}",
                                     printable(path, 300), left_out));
   }
   if (!is_elsewhere) return;

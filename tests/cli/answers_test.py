@@ -142,7 +142,7 @@ class PlanAsJob(unittest.TestCase):
         for flags, field, expected in ((("--micro-batch", str(2 * rows)), "global_batch", 4 * rows), (("--global-batch", str(8 * rows)), "global_batch", 8 * rows),
                                        (("--set", "precision=fp32"), "compute_dtype", "fp32")):
             done = program("estimate", "--job", self.plan, *flags, "--json")
-            self.assertEqual(done.stderr.count("is left out what followed from what flags replace"), 1, done.stderr)
+            self.assertEqual(done.stderr.count("is read without what followed from choices that flags replace"), 1, done.stderr)
             self.assertEqual(json.loads(done.stdout)["job"][field], expected, flags)
         self.assertNotIn("left out", program("estimate", "--job", self.plan, "--precision", "bf16-mixed").stderr)
 
