@@ -86,9 +86,8 @@ void note_foreign_choices(JobFlags& flags) {
 
 /// Whether a program that trains with the files as they are trains the job that is asked about.
 bool is_program_for(const JobFlags& flags, const ImportedJob& job) {
-  const bool is_typed = std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
   const bool is_of_stack = flags.stack.empty() || flags.stack == job.stack;
-  return !is_typed && flags.set.empty() && is_of_stack && flags.model == job.model;
+  return !sets_any_field(flags) && is_of_stack && flags.model == job.model;
 }
 
 /// Those of other tools.

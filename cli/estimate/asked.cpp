@@ -35,8 +35,6 @@ std::span<const StackDefault> rules_of(const Asked& asked) {
   return job_defaults(*asked.stack, asked.choice.job, asked.cluster);
 }
 
-std::string place_of(const Cluster& cluster) { return cluster.cards() == 1 ? "one GPU" : "several GPUs"; }
-
 /// The estimate of a job that has no rules there, for the reason `why`.
 Estimate without_rules(const JobQuestion& question, const Asked& asked, const ModelSpec& spec, const std::string& why,
                        const std::string& answered_by) {
@@ -142,11 +140,7 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
   const std::string answered_by = own.empty() ? recipe_command(asked, spec, question.job.model) : own;
   const std::span<const StackDefault> defaults = rules_of(asked);
   if (!question.job.stack.empty() && defaults.empty()) {
-    return without_rules(
-        question, asked, spec,
-        fmt::format("--stack {} on {}{}", asked.stack->name, place_of(asked.cluster),
-                    asked.cluster.is_cpu() ? "" : " (--stack transformers and vramfit have rules there)"),
-        answered_by);
+    return without_rules(question, asked, spec, without_rules_text(*asked.stack, asked.cluster), answered_by);
   }
   const Efficiency efficiency = efficiency_by(question.calibration, asked.cluster, spec);
   Estimate result = estimate(

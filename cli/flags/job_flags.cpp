@@ -82,10 +82,13 @@ void add_job_flags(CLI::App& command, JobFlags& flags) {
       ->take_all();
 }
 
+bool sets_any_field(const JobFlags& flags) {
+  return !flags.set.empty() || std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
+}
+
 bool any_job_flag(const JobFlags& flags) {
   return !flags.gpus.empty() || !flags.host_memory.empty() || !flags.confidence.empty() || !flags.job_files.empty() ||
-         !flags.stack.empty() || !flags.set.empty() ||
-         std::ranges::any_of(flags.values, [](const auto& values) { return !values.empty(); });
+         !flags.stack.empty() || sets_any_field(flags);
 }
 
 struct JobFile {
@@ -256,13 +259,17 @@ const Stack* stack_of_flag(const JobFlags& flags) {
   }
 }
 
+std::string without_rules_text(const Stack& stack, const Cluster& cluster) {
+  return fmt::format("--stack {} on {}{}", stack.name, cluster.cards() == 1 ? "one GPU" : "several GPUs",
+                     cluster.is_cpu() ? "" : " (--stack transformers and vramfit have rules there)");
+}
+
 JobChoice read_job_choice_on_stack(const JobFlags& flags, const Cluster& cluster) {
   const Stack* const stack = stack_of_flag(flags);
   if (stack == nullptr) return read_job_choice(flags);
   const bool has_rules_elsewhere = !stack->one_gpu.empty() || !stack->several_gpus.empty();
   if (defaults_of(*stack, cluster).empty() && has_rules_elsewhere) {
-    throw NotModelled(fmt::format("--stack {} on {}{}", stack->name, cluster.cards() == 1 ? "one GPU" : "several GPUs",
-                                  cluster.is_cpu() ? "" : " (--stack transformers and vramfit have rules there)"));
+    throw NotModelled(without_rules_text(*stack, cluster));
   }
   if (defaults_of(*stack, cluster).empty()) {
     throw NotModelled(fmt::format(

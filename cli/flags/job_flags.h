@@ -65,6 +65,9 @@ inline constexpr const char* kOwnByDefault =
 /// refused with an InputError.
 JobChoice read_job_choice(const JobFlags& flags, const Stack& stack, const Cluster& cluster);
 
+/// "--stack torchtitan on one GPU (--stack transformers and vramfit have rules there)", for what isn't modelled there.
+std::string without_rules_text(const Stack& stack, const Cluster& cluster);
+
 /// The choice of a command that needs rules: on the stack that --stack names, if any. Throws NotModelled where the
 /// stack has none on `cluster`.
 JobChoice read_job_choice_on_stack(const JobFlags& flags, const Cluster& cluster);
@@ -74,6 +77,9 @@ void add_confidence_flag(CLI::App& command, JobFlags& flags);
 
 /// What --stack names; null without it.
 const Stack* stack_of_flag(const JobFlags& flags);
+
+/// Whether a flag of a field or --set was given.
+bool sets_any_field(const JobFlags& flags);
 
 /// Whether any flag that describes a job was given.
 bool any_job_flag(const JobFlags& flags);

@@ -109,15 +109,6 @@ void read_eager(const Setting& setting, Draft& draft) {
 void read_padding(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
-/// A micro-batch is then one row of documents. With the flash-attn package none needs a mask; sdpa runs kernels of
-/// documents or makes a mask, and eager makes one (0.19, loaders/patch_manager.py: _apply_sdpa_varlen_patch).
-void read_packing(const Setting& setting, Draft& draft) {
-  if (setting.flag()) {
-    draft.set(fact::kPacking, "on", setting, "every row is taken as full");
-  } else {
-    draft.understand(setting, "every row is taken as full");
-  }
-}
 /// Positions need no memory of their own; what else is changed may.
 void read_model_overrides(const Setting& setting, Draft& draft) {
   constexpr std::array<std::string_view, 4> kPositions{"rope_scaling", "rope_theta", "rope_parameters",
@@ -194,7 +185,7 @@ constexpr std::array kKeys{
     KeyRow{"flash_attention", read_flash},
     KeyRow{"sdp_attention", read_sdp},
     KeyRow{"eager_attention", read_eager},
-    KeyRow{"sample_packing", read_packing},
+    KeyRow{"sample_packing", read_packed_documents},
     KeyRow{"pad_to_sequence_len", read_padding},
     KeyRow{"overrides_of_model_config", read_model_overrides},
     KeyRow{"deepspeed", read_deepspeed},

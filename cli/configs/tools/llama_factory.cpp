@@ -80,15 +80,6 @@ void read_training_task(const Setting& setting, Draft& draft) {
 void read_packing(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
-/// Without the flash-attn package it makes masks of four dimensions (data/collator.py:
-/// SFTDataCollatorWith4DAttentionMask).
-void read_neat_packing(const Setting& setting, Draft& draft) {
-  if (setting.flag()) {
-    draft.set(fact::kPacking, "on", setting, "every row is taken as full");
-  } else {
-    draft.understand(setting, "every row is taken as full");
-  }
-}
 
 constexpr std::array kKeys{
     KeyRow{"model_name_or_path", read_model},
@@ -111,7 +102,7 @@ constexpr std::array kKeys{
     KeyRow{"gradient_checkpointing_kwargs", read_trainers_options},
     KeyRow{"activation_checkpointing_kwargs", read_trainers_options},
     KeyRow{"packing", read_packing},
-    KeyRow{"neat_packing", read_neat_packing},
+    KeyRow{"neat_packing", read_packed_documents},
     KeyRow{"use_dora", read_dora},
     KeyRow{"do_train", read_training_task},
     KeyRow{"do_eval", read_task},

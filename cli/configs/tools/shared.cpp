@@ -88,6 +88,14 @@ void read_weights_dtype(const Setting& setting, Draft& draft) {
   }
 }
 
+void read_packed_documents(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kPacking, "on", setting, "every row is taken as full");
+  } else {
+    draft.understand(setting, "every row is taken as full");
+  }
+}
+
 void read_bf16(const Setting& setting, Draft& draft) {
   if (setting.flag()) {
     draft.set(fact::kMixedHere, "bf16", setting);

@@ -14,6 +14,12 @@ void read_hf_attention(const Setting& setting, Draft& draft);
 /// A dtype of weights: bfloat16, torch.bfloat16, bf16.
 void read_weights_dtype(const Setting& setting, Draft& draft);
 
+/// Whether documents share rows and each sees itself alone. With the flash-attn package none needs a mask. Without it
+/// LLaMA-Factory makes masks of four dimensions (data/collator.py: SFTDataCollatorWith4DAttentionMask); under axolotl
+/// sdpa runs kernels of documents or makes a mask, and eager makes one (0.19, loaders/patch_manager.py:
+/// _apply_sdpa_varlen_patch).
+void read_packed_documents(const Setting& setting, Draft& draft);
+
 /// bf16: true, fp16: true, of the program's own arguments.
 void read_bf16(const Setting& setting, Draft& draft);
 void read_fp16(const Setting& setting, Draft& draft);
