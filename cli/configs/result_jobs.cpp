@@ -16,6 +16,7 @@
 #include "base/text/suggest.h"
 #include "base/text/units.h"
 #include "cli/files.h"
+#include "job/cluster/precision_support.h"
 #include "job/fields/job_fields.h"
 #include "job/fields/job_json.h"
 #include "job/stacks/job_defaults.h"
@@ -73,6 +74,7 @@ constexpr std::array kFollowers{
     Follower{"grad_accum", "micro_batch", "global_batch"},
     Follower{"micro_batch", "grad_accum", "global_batch"},
     Follower{"mesh", "sharding"},
+    Follower{"runtime", "sharding"},
     Follower{"storage_dtype", "precision"},
     Follower{"compute_dtype", "precision"},
     Follower{"reduce_dtype", "precision"},
@@ -138,6 +140,29 @@ std::optional<Job> begun_by_stack(const Job& job, const Cluster& cluster) {
   return is_of_stack ? std::optional(begun) : std::nullopt;
 }
 
+/// How a library has a step run, which changes no result and is another one's own affair.
+constexpr std::array<std::string_view, 8> kOfStack{"runtime",       "modeling", "wrap", "wrap_embeddings",
+                                                   "reduce_finish", "prefetch", "loss", "reshard_head"};
+
+/// What an answer for one stack hasn't for another. Says which choices these are.
+void leave_to_other_stack(const JobFlags& flags, const Job& job, const Job& usual, const std::string& path,
+                          std::vector<std::string>& set) {
+  std::string choices;
+  for (const std::string_view name : kOfStack) {
+    const auto found = std::ranges::find(set, name);
+    if (found == set.end()) continue;
+    set.erase(found);
+    const JobField& field = job_field_named(name);
+    const std::string value = field.get(job);
+    const bool is_choice = name != "runtime" && name != "modeling" && value != field.get(Job()) &&
+                           value != field.get(usual) && typed_value(flags, field).empty();
+    if (is_choice) choices += fmt::format("{}{} {}", choices.empty() ? "" : ", ", flag_of(field), value);
+  }
+  if (choices.empty()) return;
+  complain("vramfit", fmt::format("note: {} is for {}; left out with --stack {}: {}", printable(path, 300),
+                                  stack_of(job).what, flags.stack, choices));
+}
+
 void apply_result(JobFlags& flags, JsonObject& document, const std::string& path) {
   if (document.is_text("verdict") && document.text("verdict") == "no_plan") {
     document.fail("verdict", "no_plan: the search found no job that fits");
@@ -152,10 +177,19 @@ void apply_result(JobFlags& flags, JsonObject& document, const std::string& path
   if (document.has("save_kind")) flags.save_kind = document.text("save_kind");
   if (document.has("clip")) flags.clips = flags.clips && document.boolean("clip");
   const bool is_elsewhere = is_on_other_cards(flags.gpus, cluster);
-  // On other cards the library may train in another way: what it sets by itself, it sets anew.
+  const Stack& stack = stack_of(job);
+  const bool is_on_other_stack = !flags.stack.empty() && &stack_named(flags.stack) != &stack;
+  // On other cards the library may train in another way, and another library does anyway: what it sets by itself, it
+  // sets anew.
+  const bool is_shared_otherwise = !replaced_origin(flags, job_field_named("runtime"), job).empty();
   std::optional<Job> begun;
-  if (is_elsewhere && flags.has_stack) begun = begun_by_stack(job, cluster);
-  if (begun && flags.stack.empty()) flags.stack = stack_of(job).name;
+  const bool is_begun_anew = (is_elsewhere || is_shared_otherwise) && flags.has_stack;
+  if (is_begun_anew || is_on_other_stack) begun = begun_by_stack(job, cluster);
+  if (is_on_other_stack) leave_to_other_stack(flags, job, begun.value_or(Job()), path, set);
+  if (is_on_other_stack && begun && begun->precision.name.empty()) {
+    begun->precision = precision_on(*begun, default_precision(cluster));
+  }
+  if (flags.stack.empty() && flags.has_stack && (begun || is_shared_otherwise)) flags.stack = stack.name;
   std::string left_out;
   for (const JobField& field : job_fields()) {
     const bool is_usual = begun && (field.get(job) == field.get(*begun) || is_by_precision(field, job));

@@ -22,7 +22,7 @@ import torch  # noqa: E402
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "oracle"))
 from executor import BIN  # noqa: E402
 
-ROWS, COLUMNS, TURNS, STEPS = 4096, 4096, 4, 6
+ROWS, COLUMNS, TURNS, STEPS = 4096, 4096, 10, 6
 ELEMENTS = ROWS * COLUMNS
 
 

@@ -146,6 +146,23 @@ class PlanAsJob(unittest.TestCase):
             self.assertEqual(json.loads(done.stdout)["job"][field], expected, flags)
         self.assertNotIn("left out", program("estimate", "--job", self.plan, "--precision", "bf16-mixed").stderr)
 
+    def test_on_another_stack_its_library_s_own_choices_are_left_out(self):
+        typed = ("gpt2", "--gpus", "2xRTX4090", "--seq-len", "128")
+        for made_on in ("vramfit", "transformers"):
+            made = program("plan", *typed, "--stack", made_on, "--checkpointing", "full", "--micro-batch", "2", "-o", self.plan)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            for stack in ("vramfit", "transformers", "accelerate", "deepspeed"):
+                again = json.loads(program("estimate", "--job", self.plan, "--stack", stack, "--json").stdout)
+                first = json.loads(program("estimate", *typed, "--stack", stack, "--json").stdout)
+                self.assertEqual(again["verdict"], first["verdict"], (made_on, stack, again.get("why")))
+                self.assertEqual((again["job"]["checkpointing"], again["job"]["micro_batch"]), ("full", 2))
+                for key in ("runtime", "modeling", "precision", "compute_dtype"):
+                    self.assertEqual(again["job"].get(key), first["job"].get(key), (made_on, stack, key))
+        copies = json.loads(program("estimate", "--job", self.plan, "--sharding", "no-shard", "--json").stdout)
+        begun = json.loads(program("estimate", *typed, "--stack", "transformers", "--sharding", "no-shard", "--json").stdout)
+        for key in ("runtime", "mesh", "reduce_dtype"):
+            self.assertEqual(copies["job"][key], begun["job"][key], key)
+
     def test_an_estimate_is_one_too_and_a_calibration_is_not(self):
         typed = ("gpt2", "--gpus", "2xRTX4090", "--seq-len", "128", "--stack", "trl")
         with open(self.plan, "w", encoding="utf-8") as file:
