@@ -6,28 +6,19 @@
 
 #include <fmt/format.h>
 
+#include "cli/flags/imported_choices.h"
 #include "job/fields/job_fields.h"
 #include "job/stacks/job_defaults.h"
-#include "job/stacks/pinned_offload.h"
 
 namespace vramfit {
 namespace {
 
-/// Those that change no result: a Trainer's, DeepSpeed's and torchtune's.
 Job without_choices_of_libraries(Job job) {
-  const Job none;
-  job.reentrant_checkpoints = none.reentrant_checkpoints;
-  job.find_unused_parameters = none.find_unused_parameters;
-  job.bucket_bytes = none.bucket_bytes;
-  job.overlap_comm = none.overlap_comm;
-  job.zero3_sizes = none.zero3_sizes;
-  job.rotary_positions = none.rotary_positions;
-  job.offload = pinned_offload(job.offload);
-  if (job.kernels == KernelSource::liger) job.kernels = none.kernels;
-  job.liger = none.liger;
-  job.axolotl = none.axolotl;
-  if (job.optimizer_implementation == OptimizerImplementation::deepspeed) {
-    job.optimizer_implementation = none.optimizer_implementation;
+  const Job none, there = job;
+  for (const JobField& field : job_fields()) {
+    const std::string value = field.get(there);
+    const std::string kept = choice_on(std::string(field.name), value, there).value_or(field.get(none));
+    if (kept != value) field.set(job, kept);
   }
   return job;
 }
