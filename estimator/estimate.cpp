@@ -189,7 +189,8 @@ void beside_suggestions(std::optional<Suggestions>& suggestions, const std::func
 void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& options, bool has_default_loss) {
   require_rules(e.job, e.cluster);
   if (saves_anything(options.run) && e.job.runtime != Runtime::vramfit) {
-    throw NotModelled(fmt::format("--save-kind with --runtime {}", job_field_named("runtime").get(e.job)));
+    throw NotModelled(fmt::format("--save-kind with --runtime {} (--stack vramfit has it; without it, the step is)",
+                                  job_field_named("runtime").get(e.job)));
   }
   const Graph graph = training_graph(spec, e.job);
   std::optional<Suggestions> suggestions;

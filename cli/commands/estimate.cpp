@@ -176,6 +176,7 @@ void check_flags(const EstimateFlags& flags) {
 void add_others(Estimate& result, const EstimateFlags& flags, const ModelSpec& spec, const Cluster& cluster) {
   if (!result.others.empty() || (result.stack == "vramfit" && cluster.cards() > 1)) return;
   if (has_trl(result.job) && result.job.modeling != Modeling::trl) return;  // nobody else has its loss
+  if (!flags.job.unmodelled.empty()) return;  // what a file asks for beyond flags isn't known there either
   const Stack& other = stack_named(result.stack == "vramfit" ? "transformers" : "vramfit");
   if (cluster.is_cpu() || defaults_of(other, cluster).empty()) return;
   try {

@@ -137,7 +137,8 @@ Estimate estimate_of(const JobQuestion& question, const Asked& asked, const Mode
   if (!question.job.unmodelled.empty()) {
     return without_rules(question, asked, spec, unmodelled_text(question.job), own);
   }
-  const std::string answered_by = own.empty() ? recipe_command(asked, spec, question.job.model) : own;
+  const bool is_of_recipe = own.empty() && !saves_anything(effects_of(question));  // recipes save nothing
+  const std::string answered_by = is_of_recipe ? recipe_command(asked, spec, question.job.model) : own;
   const std::span<const StackDefault> defaults = rules_of(asked);
   if (!question.job.stack.empty() && defaults.empty()) {
     return without_rules(question, asked, spec, without_rules_text(*asked.stack, asked.cluster), answered_by);

@@ -197,6 +197,11 @@ class Messages(unittest.TestCase):
         self.assertIn("--rotary-positions 8192 (--stack torchtune has them; leave it out)", done.stdout)
         self.assertNotIn("--recipe", done.stdout)
 
+    def test_of_saving_with_stacks_that_have_no_rules_for_it(self):
+        done = program("estimate", MODEL, "--gpus", "1xRTX4090", "--stack", "transformers", "--seq-len", "64", "--save-kind", "full")
+        self.assertRegex(done.stdout, r"NOT MODELLED: --save-kind with --runtime pytorch \(--stack vramfit has it; without it, the step is\)")
+        self.assertNotIn("--recipe", done.stdout, "recipes save nothing")
+
     def test_of_what_is_not_known(self):
         base = ("estimate", MODEL, "--gpus")
         self.said(2, "CARD@SIZE with the slice's memory answers for memory, such as 1xA100-40GB@20GB, with the speed of the whole card", *base, "1xA100-40GB-MIG-3g.20gb")

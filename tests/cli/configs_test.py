@@ -95,6 +95,7 @@ class Configs(unittest.TestCase):
         done = program("estimate", "--job", "axolotl_qlora.yaml", "--gpus", "2xRTX4090")
         self.assertEqual(done.returncode, 1)
         self.assertIn("NOT MODELLED: axolotl_qlora.yaml:14: plugins", done.stdout)
+        self.assertNotIn("own engine needs", done.stdout, "what the key asks for isn't in that figure either")
         done = program("plan", "--job", "axolotl_qlora.yaml", "--gpus", "2xRTX4090")
         self.assertEqual(done.returncode, 1)
         self.assertIn("not modelled: axolotl_qlora.yaml:14: plugins", done.stderr)
