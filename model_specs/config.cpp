@@ -55,6 +55,14 @@ std::string architecture(ConfigReader& config, const Family& family) {
       std::string(family.model_type));
 }
 
+/// transformers 5.23, configuration_utils.py: PreTrainedConfig.__init__, where output_attentions asks for eager, too.
+void read_library_attention(ConfigReader& config, ModelSpec& spec) {
+  for (const char* key : {"attn_implementation", "_attn_implementation"}) {
+    if (config.is_text(key)) spec.library_attention = config.text(key, "");
+  }
+  if (spec.library_attention == "sdpa") spec.library_attention.clear();
+}
+
 ModelSpec read_spec(std::string_view json, const std::string& where) {
   if (json.rfind("\xEF\xBB\xBF", 0) == 0) {
     throw ModelError(where + ": starts with a byte order mark; save it as plain UTF-8");
@@ -77,6 +85,7 @@ ModelSpec read_spec(std::string_view json, const std::string& where) {
   spec.source = where;
   spec.config_json = std::string(json);
   family.parse(config, spec);
+  read_library_attention(config, spec);
   parameter_count(spec);  // a model whose size overflows is refused here, before anything reads it
   return spec;
 }
@@ -213,6 +222,7 @@ void read_decoder_sizes(ConfigReader& config, ModelSpec& spec) {
   spec.num_hidden_layers = config.layers("num_hidden_layers", spec.num_hidden_layers);
   spec.num_attention_heads = config.size("num_attention_heads", spec.num_attention_heads);
   spec.max_position_embeddings = config.size("max_position_embeddings", spec.max_position_embeddings);
+  spec.attention_dropout = config.number("attention_dropout", 0, 0, 1);
   const bool omitted = !config.has("num_key_value_heads") && !config.is_null("num_key_value_heads");
   const std::int64_t fallback =
       omitted && spec.num_key_value_heads > 0 ? spec.num_key_value_heads : spec.num_attention_heads;

@@ -34,6 +34,7 @@ class ConfigReader {
   bool has(std::string_view key) { return object_.has(key); }
   /// Whether the key is there and null: not the same as omitted where a family's default isn't None.
   bool is_null(std::string_view key) { return object_.is_null(key); }
+  bool is_text(std::string_view key) { return object_.is_text(key); }
 
   /// A positive integer up to `most`.
   std::int64_t size(std::string_view key, std::int64_t fallback, std::int64_t most = kMostSize);

@@ -59,7 +59,10 @@ Graph build_graph(const ModelSpec& spec, const LossOptions& loss) {
   for (const Rope& rope : {spec.rope, spec.local_rope}) {
     if (rope.scaling == Rope::Scaling::other) throw NotModelled("rope scaling " + rope.scaling_name);
   }
-  return family.graph(spec, loss);
+  Graph graph = family.graph(spec, loss);
+  graph.dropout.attention = spec.attention_dropout;
+  graph.library_attention = spec.library_attention;
+  return graph;
 }
 
 }  // namespace vramfit

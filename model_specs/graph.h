@@ -125,7 +125,8 @@ struct Graph {
   std::vector<std::int64_t> rope_dims;  // rotated dims of each table
   bool is_unpacked = false;             // of a checkpoint that has q, k and v in one matrix (torchtune's Phi-3)
   bool masked_lm = false;               // bert: labels on a seeded 15 % of positions; else next token
-  DropoutRates dropout;                 // of families whose Trainer is counted (gpt2, bert)
+  DropoutRates dropout;                 // of families whose Trainer is counted
+  std::string library_attention;        // transformers' code that the model's config asks for; "" if its usual
 };
 
 /// Whether any layer is a mixture of experts.

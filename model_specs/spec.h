@@ -87,6 +87,7 @@ struct ModelSpec {
   std::optional<MoeSpec> moe;
   std::optional<MlaSpec> mla;
   Dtype stored_dtype = Dtype::f32;  // dtype | torch_dtype
+  std::string library_attention;    // transformers' code that the config asks for: "eager"; "" if its usual
   std::string quantization;         // quantization_config.quant_method, "" if none
   std::string note;                 // what a person must know of this description: "text model only", "" if nothing
   std::string graph_lacks;          // a feature asked for that build_graph refuses by this name; "" if none

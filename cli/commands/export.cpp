@@ -47,7 +47,7 @@ std::string figures_note(const PlanFile& plan, const ExportTool& tool, const Exp
                          const std::string& folder) {
   if (is_planned_for(plan, tool)) {
     if (exported.marks.empty()) return "";
-    return "\nNote: the plan's figures are for this tool, with what isn't carried as the plan has it\n";
+    return "\nNote: the plan's figures hold for this tool if what isn't carried is set as the plan has it\n";
   }
   std::string jobs;
   for (const ExportedFile& file : exported.files) {

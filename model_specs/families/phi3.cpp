@@ -21,6 +21,7 @@ void parse(ConfigReader& config, ModelSpec& spec) {
   spec.rope = read_rope(config, 10000.0);
   spec.rope.partial_factor = config.number("partial_rotary_factor", spec.rope.partial_factor, 1e-6, 1.0);
   read_window_everywhere(config, spec, 0);
+  if (config.number("resid_pdrop", 0, 0, 1) != 0) spec.graph_lacks = "resid_pdrop of phi3";
 }
 
 }  // namespace

@@ -207,6 +207,8 @@ class Messages(unittest.TestCase):
         self.said(2, "CARD@SIZE with the slice's memory answers for memory, such as 1xA100-40GB@20GB, with the speed of the whole card", *base, "1xA100-40GB-MIG-3g.20gb")
         self.said(1, '"vramfit rehearse" runs a script with it', *base, "1xH100-80GB", "--optimizer", "galore_adamw")
         self.said(2, '"vramfit help estimate"', *base, "1xH100-80GB", "--set", "foo=1")
+        for twice in (("--seq-len", "64", "--set", "seq_len=128"), ("--set", "seq_len=64", "--set", "seq-len=128")):
+            self.said(2, "contradicts --seq-len 64; leave one of them out", *base, "1xH100-80GB", *twice)
 
     def test_of_files_that_are_something_else(self):
         with tempfile.TemporaryDirectory() as folder:

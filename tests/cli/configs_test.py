@@ -151,7 +151,7 @@ class Configs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             plan = str(pathlib.Path(folder, "plan.json"))
             for stack, tool, note in (("trl", "trl", ""), ("trl-dpo", "trl", ""), ("torchtune", "torchtune", ""),
-                                      ("deepspeed", "deepspeed", "Note: the plan's figures are for this tool, with what isn't carried"),
+                                      ("deepspeed", "deepspeed", "Note: the plan's figures hold for this tool if what isn't carried is set as the plan has it"),
                                       ("transformers", "trl", "Note: the plan's figures are for transformers' Trainer; ask for the tool's: vramfit estimate")):
                 made = program("plan", "meta-llama/Llama-3.2-1B", "--gpus", "1xH100-80GB", "--stack", stack, "--seq-len", "512", "--micro-batch", "1",
                                "--grad-accum", "1", "--checkpointing", "full", "-o", plan)

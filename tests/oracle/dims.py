@@ -4,7 +4,7 @@ import dataclasses
 import typing
 
 ARCHITECTURES = {"llama": "Llama", "mistral": "Mistral", "qwen2": "Qwen2", "qwen3": "Qwen3", "phi3": "Phi3",
-                 "gemma": "Gemma", "gemma2": "Gemma2", "gemma3_text": "Gemma3", "granite": "Granite", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "gpt_oss": "GptOss"}
+                 "gemma": "Gemma", "gemma2": "Gemma2", "gemma2_uncapped": "Gemma2", "gemma3_text": "Gemma3", "granite": "Granite", "mixtral": "Mixtral", "qwen3_moe": "Qwen3Moe", "gpt_oss": "GptOss"}
 
 
 @dataclasses.dataclass
@@ -47,11 +47,12 @@ class Dims:
         other["gpt_oss"] = {"sliding_window": self.window or 128, "head_dim": self.head_dim, "num_local_experts": self.experts, "num_experts_per_tok": self.chosen}
         other["qwen3_moe"] = {"use_sliding_window": self.window is not None, "sliding_window": self.window, "head_dim": self.head_dim, "attention_bias": False, "num_experts": self.experts,
                               "num_experts_per_tok": self.chosen, "moe_intermediate_size": self.ffn // 4, "norm_topk_prob": self.normalized, "mlp_only_layers": list(self.dense)}
-        for name in ("gemma", "gemma2", "gemma3_text"):
+        for name in ("gemma", "gemma2", "gemma2_uncapped", "gemma3_text"):
             other[name] = {"head_dim": self.head_dim, "hidden_activation": "gelu_pytorch_tanh", "hidden_act": "gelu_pytorch_tanh", "query_pre_attn_scalar": self.head_dim}
             if name != "gemma":
                 other[name] |= {"sliding_window": self.window or 4096}
-        return {"architectures": [ARCHITECTURES[family] + "ForCausalLM"], "model_type": family, "vocab_size": self.vocabulary,
+        other["gemma2_uncapped"] |= {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+        return {"architectures": [ARCHITECTURES[family] + "ForCausalLM"], "model_type": family.removesuffix("_uncapped"), "vocab_size": self.vocabulary,
                 "hidden_size": self.hidden, "intermediate_size": self.ffn, "num_hidden_layers": self.layers,
                 "num_attention_heads": self.heads, "num_key_value_heads": self.kv_heads,
                 "max_position_embeddings": self.sequence, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,

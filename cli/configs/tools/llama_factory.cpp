@@ -158,10 +158,11 @@ constexpr std::array kIgnored{
     IgnoredKeys{"LLaMA-Factory sets it itself", "compute_dtype block_diag_attn _kt_*"},
     IgnoredKeys{"no memory depends on it",
                 "plot_loss pref_beta pref_loss early_stopping_steps disable_shuffling asft_alpha eaft_alpha "
-                "galore_* apollo_* badam_* fp8_* kt_* oft_* freeze_vision_tower freeze_multi_modal_projector "
-                "freeze_language_model compute_accuracy moe_aux_loss_coef new_special_tokens_config "
+                "freeze_vision_tower freeze_multi_modal_projector freeze_language_model compute_accuracy "
+                "moe_aux_loss_coef new_special_tokens_config "
                 "loraplus_lr_embedding max_new_tokens module_dropout include_effective_tokens_per_second "
                 "profile_modules"},
+    IgnoredKeys{"belongs to a method that a key of its own switches on", "galore_* apollo_* badam_* fp8_* kt_* oft_*"},
     IgnoredKeys{"what is logged, and where the program runs",
                 "swanlab_* use_swanlab ray_* master_addr master_port enable_torch_profiler profiler_* export_* "
                 "vllm_* sglang_*"},

@@ -150,6 +150,10 @@ void read_head(const Segment& head, const Job& job, LlamaGraph& llama) {
 
 }  // namespace
 
+bool is_gemma2(const LlamaGraph& llama) {
+  return llama.style.has_post_norms && !llama.blocks.empty() && llama.blocks.front().q_norm < 0;
+}
+
 LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   const std::size_t n = graph.segments.size();
   if (n < 4 || graph.masked_lm || graph.ropes.empty()) refuse_model(job, kOtherThanLlama);
@@ -168,6 +172,7 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
   Reader(graph.segments[n - 1], job, llama.style).take(OpKind::cross_entropy);
   const auto shape = [&](int p) { return graph.parameters[static_cast<std::size_t>(p)].shape; };
   llama.rope_tables = graph.ropes.size();
+  llama.attention_dropout = graph.dropout.attention;
   llama.sizes.batch = job.micro_batch;
   llama.sizes.sequence = job.sequence;
   llama.sizes.hidden = shape(llama.embedding)[1];

@@ -62,8 +62,12 @@ struct LlamaGraph {
   std::vector<int> scores;                     // all parameters of an output layer of that kind; empty: of logits
   LlamaStyle style;
   LlamaSizes sizes;
-  std::size_t rope_tables = 1;  // two where windowed layers rotate by frequencies of their own (Gemma 3)
+  double attention_dropout = 0;  // the configuration's
+  std::size_t rope_tables = 1;   // two where windowed layers rotate by frequencies of their own (Gemma 3)
 };
+
+/// Gemma 2, of whose caps none need be there. (Gemma 3's heads have norms.)
+bool is_gemma2(const LlamaGraph& llama);
 
 /// Of the number that transformers' Gemma multiplies embeddings with: that in which the model was loaded.
 Dtype scale_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "base/error.h"
+#include "base/text/suggest.h"
 #include "job/fields/job_fields.h"
 
 namespace vramfit::eager {
@@ -21,6 +22,15 @@ void refuse_model(const Job& job, const std::string& what) {
   const bool has_few_models = job.modeling == Modeling::torchtitan || job.modeling == Modeling::torchtune;
   throw NotModelled(fmt::format("--modeling {} for {}{}", job_field_named("modeling").get(job), what,
                                 has_few_models ? " (--stack transformers has rules for more models)" : ""));
+}
+
+void require_usual_attention(const Graph& graph, const Job& job) {
+  const std::string& asked = graph.library_attention;
+  if (asked.empty() || job.attention != Attention::automatic) return;
+  const char* flag = asked == "eager"               ? " (--attention math is)"
+                     : asked == "flash_attention_2" ? " (--attention flash is)"
+                                                    : "";
+  refuse_model(job, fmt::format("attn_implementation {} of the model's configuration{}", printable(asked), flag));
 }
 
 const Op& SegmentReader::take(OpKind kind) {

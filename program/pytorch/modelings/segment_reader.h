@@ -28,6 +28,9 @@ void append_parameters(std::vector<int>& list, const NormParameters& of);
 /// Throws NotModelled("modeling NAME of WHAT"), with the job's modeling.
 [[noreturn]] void refuse_model(const Job& job, const std::string& what);
 
+/// Refuses attention that is left to a library whose configuration asks for other code than its usual.
+void require_usual_attention(const Graph& graph, const Job& job);
+
 /// A segment's ops, in order. What isn't there as expected is refused as `other_model`.
 class SegmentReader {
  public:

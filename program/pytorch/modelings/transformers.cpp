@@ -22,14 +22,16 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       llama_(llama_graph(graph, job)),
       uses_liger_(liger_kernels(job, llama_)),
       liger_(torch),
-      // The library has no other code for capped scores (Gemma 2) or for sinks (gpt-oss), and picks it there.
-      is_eager_(llama_.style.caps_scores || llama_.style.has_sinks || job.attention == Attention::math),
+      // The library has no other code for Gemma 2, whose scores may be capped, or for sinks (gpt-oss), and picks it
+      // there.
+      is_eager_(is_gemma2(llama_) || llama_.style.has_sinks || job.attention == Attention::math),
       packs_documents_(job.packs_documents),
       hidden_dtype_(hidden_dtype(graph, job, llama_.embedding)),
       scale_dtype_(scale_dtype(graph, job, llama_)),
       uses_axolotl_(axolotl_kernels(job, llama_, hidden_dtype_)),
       makes_all_first_(job.axolotl.copies_attention()),
       lora_kernels_(torch, job) {
+  require_usual_attention(graph, job);
   require_code(job);
   require_experts(job);
 }
@@ -44,10 +46,13 @@ void Transformers::require_code(const Job& job) const {
   };
   const bool has_masks = std::ranges::any_of(
       llama_.blocks, [&](const LlamaBlock& l) { return hides_keys(l.window, llama_.sizes.sequence); });
-  if (llama_.style.caps_scores && !is_left_to_library) refuse_kernel("capped scores");
+  if (is_gemma2(llama_) && !is_left_to_library) refuse_kernel("Gemma 2's scores");
   if (llama_.style.has_sinks && !is_left_to_library) refuse_kernel("attention sinks");
   if (has_masks && !is_left_to_library) refuse_kernel("sliding windows");
   if (job.packs_documents && !is_left_to_library) refuse_kernel("masks of packed documents");
+  if (is_eager_ && llama_.attention_dropout > 0) {
+    refuse_model(job, "attention_dropout in eager attention (with PyTorch's kernels it is)");
+  }
   if (!llama_.style.is_packed && llama_.sizes.rotated_dims != llama_.sizes.head_dim) {
     refuse_model(job, "heads that are rotated in part");
   }

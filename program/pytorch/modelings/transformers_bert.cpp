@@ -19,6 +19,7 @@ Bert::Bert(const Graph& graph, const Job& job, Torch& torch)
       is_eager_(job.attention == Attention::math),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       hidden_dtype_(hidden_dtype(graph, job, bert_.words)) {
+  require_usual_attention(graph, job);
   require_code(job);
 }
 

@@ -19,6 +19,7 @@ Gpt2::Gpt2(const Graph& graph, const Job& job, Torch& torch)
       is_eager_(job.attention == Attention::math),
       may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
       hidden_dtype_(hidden_dtype(graph, job, gpt2_.words)) {
+  require_usual_attention(graph, job);
   require_code(job);
   if (has_pairs(job)) gpt2_.dropout = {};  // disable_dropout
 }

@@ -109,7 +109,7 @@ CASES = {
         Case(**TINY, ranks=3, offload="params", accumulation=2),
         Case(**TINY, ranks=3, sharding="no-shard", lora_rank=4),
         Case(**TINY, ranks=2, family="granite", lora_rank=4, lora_dropout=0.1, checkpointing="full"),
-        Case(**{**TINY, "window": 64}, family="gemma2", tied=True, attention="auto", checkpointing="full"),
+        *(Case(**{**TINY, "window": 64}, family=family, tied=True, attention="auto", checkpointing="full") for family in ("gemma2", "gemma2_uncapped")),
         Case(**TINY, family="qwen3_moe", experts=128, chosen=8, dense=(1,), batch=2, checkpointing="full"),
         Case(**TINY, precision="fp16-mixed", card="T4", attention="auto", accumulation=2, optimizer="adamw:foreach"),
         Case(**TINY, precision="fp16-mixed", ranks=2, checkpointing="full"),

@@ -142,7 +142,7 @@ TEST_CASE("modelings name what they have no code for") {
     job_field_named("seq_len").set(job, "128");
     return estimate(testing::small_model(family), job, parse_cluster("1xH100-80GB"), {.suggestions = false}).why;
   };
-  CHECK(with_flash("gemma2").find("--attention flash of a model with capped scores") == 0);
+  CHECK(with_flash("gemma2").find("--attention flash of a model with Gemma 2's scores") == 0);
   CHECK(with_flash("gemma3_text").find("--attention flash of a model with sliding windows") == 0);
 }
 
