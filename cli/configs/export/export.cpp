@@ -28,6 +28,7 @@ constexpr std::array kTools{
 };
 
 constexpr std::string_view kNoSuch = "there is no such choice";
+constexpr std::string_view kExpandableInEnvironment = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
 
 constexpr std::array kCommon{
     FieldRow{"runtime", Carried::implied},
@@ -191,7 +192,7 @@ void ExportWriter::set_command(const std::string& command) {
   const std::string allocator = value("allocator");
   if (puts_gradients_first(allocator)) mark("allocator", "only this engine has that order; segments are expandable");
   if (names_expandable_segments(allocator)) {
-    export_.command = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True " + command;
+    export_.command = fmt::format("{} {}", kExpandableInEnvironment, command);
     tell_estimate("--allocator expandable");
   } else {
     if (allocator != "native") mark("allocator", "set PYTORCH_CUDA_ALLOC_CONF yourself, if PyTorch has it");
@@ -203,6 +204,9 @@ std::string ExportWriter::comments() const {
   std::string text;
   if (!export_.marks.empty()) text = "# Not carried from the plan:\n";
   for (const std::string& mark : export_.marks) text += fmt::format("#   {}\n", mark);
+  if (names_expandable_segments(value("allocator"))) {
+    text += fmt::format("# The plan's figures need {} in the environment.\n", kExpandableInEnvironment);
+  }
   return text;
 }
 
