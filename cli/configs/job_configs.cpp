@@ -118,6 +118,7 @@ void apply_foreign(JobFlags& flags) {
 }  // namespace
 
 void apply_configs(JobFlags& flags) {
+  require_said_once(flags);
   apply_foreign(flags);
   apply_results(flags);
 }

@@ -145,10 +145,8 @@ JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards, bool is_o
     read_job(object, choice.job, set);
   }
   const auto fields = job_fields();
-  std::vector<std::string_view> said;  // by flags, which --set doesn't replace
   for (std::size_t i = 0; i < fields.size(); ++i) {
     if (flags.values[i].empty()) continue;
-    said.emplace_back(fields[i].name);
     set_job_field(choice.job, fields[i], fmt::format("{}", fmt::join(flags.values[i], ",")), flag_of(fields[i]));
     set.emplace_back(fields[i].name);
   }
@@ -156,14 +154,7 @@ JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards, bool is_o
     const std::size_t equals = assignment.find('=');
     if (equals == std::string::npos) throw InputError(fmt::format("--set {}: is not KEY=VALUE", printable(assignment)));
     const JobField& field = job_field_named(assignment.substr(0, equals));
-    const Job before = choice.job;
     set_job_field(choice.job, field, assignment.substr(equals + 1), fmt::format("--set {}", field.name));
-    const bool is_said_twice = std::ranges::find(said, field.name) != said.end();
-    if (is_said_twice && field.get(choice.job) != field.get(before)) {
-      throw InputError(fmt::format("--set {}: contradicts {} {}; leave one of them out", printable(assignment),
-                                   flag_of(field), field.get(before)));
-    }
-    said.emplace_back(field.name);
     set.emplace_back(field.name);
   }
   for (const JobField& field : fields) {
@@ -174,6 +165,30 @@ JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards, bool is_o
 }
 
 }  // namespace
+
+void require_said_once(const JobFlags& flags) {
+  Job job = unresolved_job();
+  std::vector<std::string_view> said;
+  const auto fields = job_fields();
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    if (flags.values[i].empty()) continue;
+    set_job_field(job, fields[i], fmt::format("{}", fmt::join(flags.values[i], ",")), flag_of(fields[i]));
+    said.emplace_back(fields[i].name);
+  }
+  for (const std::string& assignment : flags.set) {
+    const std::size_t equals = assignment.find('=');
+    if (equals == std::string::npos) continue;  // refused where it is read
+    const JobField& field = job_field_named(assignment.substr(0, equals));
+    const std::string before = field.get(job);
+    set_job_field(job, field, assignment.substr(equals + 1), fmt::format("--set {}", field.name));
+    const bool is_said_twice = std::ranges::find(said, field.name) != said.end();
+    if (is_said_twice && field.get(job) != before) {
+      throw InputError(fmt::format("--set {}: contradicts {} {}; leave one of them out", printable(assignment),
+                                   flag_of(field), before));
+    }
+    said.emplace_back(field.name);
+  }
+}
 
 JobChoice read_job_choice(const JobFlags& flags) {
   return read_on(unresolved_job(), flags, cards_of(flags.gpus), false);

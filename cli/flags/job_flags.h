@@ -78,6 +78,9 @@ void add_confidence_flag(CLI::App& command, JobFlags& flags);
 /// What --stack names; null without it.
 const Stack* stack_of_flag(const JobFlags& flags);
 
+/// Throws InputError where --set says another value than the field's flag, or than another --set.
+void require_said_once(const JobFlags& flags);
+
 /// Whether a flag of a field or --set was given.
 bool sets_any_field(const JobFlags& flags);
 
