@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "estimator/allocator/requests.h"
 #include "estimator/host_memory.h"
+#include "estimator/time/least_zero_step.h"
 #include "estimator/time/seconds.h"
 #include "job/allocator/allocator_settings.h"
 #include "job/fields/job_fields.h"
@@ -112,8 +113,12 @@ double Evaluator::most_tokens_per_second(const BoundParts& parts, const Job& job
 
 double Evaluator::most_tokens_per_second(const Job& job) {
   if (job.runtime == Runtime::vramfit) return most_tokens_per_second(parts_of(job), job, {});
-  const std::optional<LeastOfWalk> least = least_walked_.of(graph_of(job), job);
-  return least ? tokens_of(job) / least->compute_seconds : std::numeric_limits<double>::infinity();
+  const Graph& graph = graph_of(job);
+  const std::optional<LeastOfWalk> least = least_walked_.of(graph, job);
+  const LeastZeroStep zero = least_zero_step(graph, job, request_.cluster, efficiency_);
+  const double seconds =
+      std::max((least ? least->compute_seconds : 0) + zero.kernels, zero.collectives) + zero.after_backward;
+  return seconds > 0 ? tokens_of(job) / seconds : std::numeric_limits<double>::infinity();
 }
 
 bool Evaluator::lacks_host_memory(const Job& job) {

@@ -135,6 +135,8 @@ class Writer {
   }
 
   int owners(int buffer) const { return owners_[static_cast<std::size_t>(buffer)]; }
+  /// How often a buffer's last owner has let go of it so far.
+  std::size_t times_let_go() const { return let_go_; }
   /// By buffer.
   const std::vector<int>& owners() const { return owners_; }
   /// Whether everything is held as it was when there were these owners: what has been made since is free again.
@@ -154,13 +156,16 @@ class Writer {
 
   void share(int buffer) { ++owners_[static_cast<std::size_t>(buffer)]; }
   void drop(int buffer) noexcept {
-    if (--owners_[static_cast<std::size_t>(buffer)] == 0 && !quiet_) write_free(buffer);
+    if (--owners_[static_cast<std::size_t>(buffer)] > 0) return;
+    ++let_go_;
+    if (!quiet_) write_free(buffer);
   }
   void write_free(int buffer) noexcept;
   double bytes_of(int buffer) const;
 
   Code code_;
   std::vector<int> owners_;  // by buffer
+  std::size_t let_go_ = 0;
   Operands operands_;
   bool calls_;
   Instruction left_out_;  // the last one that was

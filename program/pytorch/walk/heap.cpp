@@ -60,17 +60,29 @@ Tensor Heap::stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, 
   const auto label = static_cast<std::size_t>(buffer.label);
   if (buffers_.size() <= label) buffers_.resize(label + 1);
   program::Writer& writer = recording_.writer;
-  const auto is_free = [&](int number) {
-    const program::Buffer& known = writer.code().buffers[static_cast<std::size_t>(number)];
-    return writer.owners(number) == 0 && known.bytes == buffer.bytes && known.category == buffer.category &&
-           known.stream == buffer.stream && known.space == buffer.space && known.dtype == buffer.dtype;
-  };
-  const auto found = std::ranges::find_if(buffers_[label], is_free);
-  tensor.storage = found != buffers_[label].end() ? program::Held(writer, *found) : writer.declare(buffer);
-  if (found == buffers_[label].end()) buffers_[label].push_back(tensor.storage.buffer());
+  const int found = free_one(buffers_[label], buffer);
+  tensor.storage = found >= 0 ? program::Held(writer, found) : writer.declare(buffer);
+  if (found < 0) buffers_[label].buffers.push_back(tensor.storage.buffer());
   writer.allocate(tensor.storage);
   keep_below_limit();
   return tensor;
+}
+
+int Heap::free_one(Labelled& among, const program::Buffer& wanted) const {
+  program::Writer& writer = recording_.writer;
+  if (among.all_held == writer.times_let_go()) return -1;
+  bool all_held = true;
+  for (const int number : among.buffers) {
+    if (writer.owners(number) > 0) continue;
+    all_held = false;
+    const program::Buffer& known = writer.code().buffers[static_cast<std::size_t>(number)];
+    if (known.bytes == wanted.bytes && known.category == wanted.category && known.stream == wanted.stream &&
+        known.space == wanted.space && known.dtype == wanted.dtype) {
+      return number;
+    }
+  }
+  if (all_held) among.all_held = writer.times_let_go();
+  return -1;
 }
 
 void Heap::keep_below_limit() {

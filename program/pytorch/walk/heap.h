@@ -117,10 +117,17 @@ class Heap {
   void stage(const Tensor& pageable);
   /// A tensor with a storage like `buffer`, whose label is made of `what`.
   Tensor stored(std::int64_t elements, Dtype dtype, program::Buffer buffer, std::string_view what);
+  /// Those of one label. There may be tens of thousands: inputs of all micro-batches of a step.
+  struct Labelled {
+    std::vector<int> buffers;
+    std::optional<std::size_t> all_held = {};  // all of them were when buffers had been let go of so many times
+  };
+  /// The first of them that is free and like `wanted`; -1: none.
+  int free_one(Labelled& among, const program::Buffer& wanted) const;
   void keep_below_limit();
 
   Recording& recording_;
-  std::vector<std::vector<int>> buffers_;                               // by label
+  std::vector<Labelled> buffers_;                                       // by label
   std::map<std::tuple<std::int64_t, std::int64_t, Dtype>, int> parts_;  // numbers of views
 };
 
