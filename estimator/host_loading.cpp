@@ -136,7 +136,7 @@ HostLoading of_torchtune(const ModelSpec& spec, const Graph& graph, const Job& j
 
 /// What nobody but the script decides, or nobody has looked at.
 std::string unknown_of(const ModelSpec& spec, const Graph& graph, const Job& job) {
-  if (job.modeling == Modeling::torchtitan) return "of a checkpoint that torchtitan reads";
+  if (is_torchtitan(job)) return "of a checkpoint that torchtitan reads";
   if (job.modeling == Modeling::torchtune) return "";
   if (!spec.quantization.empty()) return "of weights that are dequantized";
   if (has_experts(graph) && job.runtime == Runtime::deepspeed) return "of experts under DeepSpeed";
@@ -156,7 +156,7 @@ HostLoading host_loading(const ModelSpec& spec, const Graph& graph, const Job& j
   HostLoading found;
   if (job.modeling == Modeling::torchtune) {
     found = of_torchtune(spec, graph, job);
-  } else if (job.modeling != Modeling::torchtitan && job.runtime != Runtime::pytorch_fsdp1) {
+  } else if (!is_torchtitan(job) && job.runtime != Runtime::pytorch_fsdp1) {
     found = FromPretrained(spec, graph, job).loading();
   }
   found.unknown = unknown_of(spec, graph, job);

@@ -26,7 +26,18 @@ enum class Runtime {
 constexpr bool is_fsdp(Runtime runtime) {
   return runtime == Runtime::pytorch_fsdp1 || runtime == Runtime::pytorch_fsdp2;
 }
-enum class Modeling { vramfit, torchtitan, transformers, trl, trl_dpo, trl_reward, trl_grpo, accelerate, torchtune };
+enum class Modeling {
+  vramfit,
+  torchtitan,     // of December 2024
+  torchtitan_02,  // its release 0.2
+  transformers,
+  trl,
+  trl_dpo,
+  trl_reward,
+  trl_grpo,
+  accelerate,
+  torchtune
+};
 enum class Method { full, lora, qlora };
 
 /// A named precision is a row of dtypes, each of which may be overridden (docs/precision.md).
@@ -128,6 +139,11 @@ bool overlaps_reductions(const Job& job);
 /// Whether DDP looks for parameters that a step doesn't use. By default the Trainer has it do so where nothing is
 /// checkpointed, and around PEFT's models (5.23, trainer.py: _build_accelerator_args); DDP's own default is not to.
 bool finds_unused_parameters(const Job& job);
+
+/// Whether torchtitan trains, as of any date.
+inline bool is_torchtitan(const Job& job) {
+  return job.modeling == Modeling::torchtitan || job.modeling == Modeling::torchtitan_02;
+}
 
 /// Whether rows come in pairs, of which a micro-batch of N has N: TRL's DPOTrainer and RewardTrainer.
 inline bool has_pairs(const Job& job) {

@@ -25,9 +25,11 @@ bool has_axolotls(const Job& job) { return job.axolotl.any(); }
 bool has_axolotls_in_fsdp1(const Job& job) { return has_axolotls(job) && is_fsdp1(job); }
 bool is_fsdp2(const Job& job) { return job.runtime == Runtime::pytorch_fsdp2; }
 bool is_deepspeed(const Job& job) { return job.runtime == Runtime::deepspeed; }
-bool is_titan(const Job& job) { return job.modeling == Modeling::torchtitan; }
+bool is_titan(const Job& job) { return is_torchtitan(job); }
 bool is_sharded_titan(const Job& job) { return is_titan(job) && is_fsdp2(job); }
-bool is_titan_in_16_bits(const Job& job) { return is_titan(job) && job.precision.compute != Dtype::f32; }
+bool is_old_titan_in_16_bits(const Job& job) {
+  return job.modeling == Modeling::torchtitan && job.precision.compute != Dtype::f32;
+}
 bool is_tune(const Job& job) { return job.modeling == Modeling::torchtune; }
 bool is_whole_in_trainer(const Job& job) { return job.runtime == Runtime::pytorch && has_trainer(job); }
 bool is_accelerate(const Job& job) { return job.modeling == Modeling::accelerate; }
@@ -36,7 +38,7 @@ bool is_sharded_in_trainer(const Job& job) { return is_fsdp2(job) && has_trainer
 constexpr std::array kNearest{
     Nearest{"modeling", "", is_own, "--stack with the library's name sets its runtime, too"},
     Nearest{"attention", "", is_own, "--attention auto and math are, on CPU ranks"},
-    Nearest{"attention", "", is_titan_in_16_bits, "--attention flash is"},
+    Nearest{"attention", "", is_old_titan_in_16_bits, "--attention flash is"},
     Nearest{"attention", "", is_other, "--attention auto is"},
     Nearest{"optimizer", "adamw:", uses_accelerate, "--optimizer adamw:fused and adamw:foreach are"},
     Nearest{"optimizer", "", is_sharded_in_trainer,

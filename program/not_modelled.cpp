@@ -57,7 +57,7 @@ void require_time_rules(const Job& asked, const Cluster& cluster) {
   if (allocator_settings(job.allocator).malloc_async) refuse_field(job, "allocator");
   const bool is_own_allocator = is_arena(job.allocator) || puts_gradients_first(job.allocator);
   if (is_own_allocator && job.runtime != Runtime::vramfit) refuse_field(job, "allocator");
-  const bool is_torchaos = asked.runtime == Runtime::pytorch_fsdp2 && asked.modeling == Modeling::torchtitan;
+  const bool is_torchaos = asked.runtime == Runtime::pytorch_fsdp2 && is_torchtitan(asked);
   if (wants_fp8(asked.precision) && asked.runtime != Runtime::vramfit && !is_torchaos) {
     refuse_field(asked, "precision");
   }

@@ -170,7 +170,7 @@ void require_said_once(const JobFlags& flags) {
   Job job = unresolved_job();
   std::vector<std::string_view> said;
   const auto fields = job_fields();
-  for (std::size_t i = 0; i < fields.size(); ++i) {
+  for (std::size_t i = 0; i < std::min(fields.size(), flags.values.size()); ++i) {
     if (flags.values[i].empty()) continue;
     set_job_field(job, fields[i], fmt::format("{}", fmt::join(flags.values[i], ",")), flag_of(fields[i]));
     said.emplace_back(fields[i].name);

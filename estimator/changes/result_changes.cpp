@@ -222,7 +222,7 @@ void leave_adapters(Job& job) {
 // where adapters were asked for. The engine has 4 bits as a quantization of these. torchtitan has none.
 std::vector<Job> methods(const Job& job, const ModelSpec& spec, const Values& values) {
   Values names = values;
-  if (values.empty() && job.method == Method::full && job.modeling != Modeling::torchtitan) names = {"lora", "qlora"};
+  if (values.empty() && job.method == Method::full && !is_torchtitan(job)) names = {"lora", "qlora"};
   if (values.empty() && job.method == Method::lora && job.runtime != Runtime::vramfit) names = {"qlora"};
   std::vector<Job> changed = with_each(job, "method", &Job::method, names);
   std::vector<std::string> notes;  // defaults show as flags of the plan

@@ -35,12 +35,16 @@ inline constexpr std::string_view kRuntimeValues =
 #undef RUNTIME
     }
         .substr(1);
-inline constexpr std::array kModelings{
-    Named{"vramfit", Modeling::vramfit},           Named{"torchtitan", Modeling::torchtitan},
-    Named{"transformers", Modeling::transformers}, Named{"trl", Modeling::trl},
-    Named{"trl-dpo", Modeling::trl_dpo},           Named{"trl-reward", Modeling::trl_reward},
-    Named{"trl-grpo", Modeling::trl_grpo},         Named{"accelerate", Modeling::accelerate},
-    Named{"torchtune", Modeling::torchtune}};
+inline constexpr std::array kModelings{Named{"vramfit", Modeling::vramfit},
+                                       Named{"torchtitan", Modeling::torchtitan},
+                                       Named{"torchtitan-0.2", Modeling::torchtitan_02},
+                                       Named{"transformers", Modeling::transformers},
+                                       Named{"trl", Modeling::trl},
+                                       Named{"trl-dpo", Modeling::trl_dpo},
+                                       Named{"trl-reward", Modeling::trl_reward},
+                                       Named{"trl-grpo", Modeling::trl_grpo},
+                                       Named{"accelerate", Modeling::accelerate},
+                                       Named{"torchtune", Modeling::torchtune}};
 inline constexpr std::array kMethods{Named{"full", Method::full}, Named{"lora", Method::lora},
                                      Named{"qlora", Method::qlora}};
 /// Of the kinds that are a name alone.

@@ -72,10 +72,10 @@ constexpr std::array kJobFields{
              "--bucket-bytes. Default: vramfit",
              get_choice<&Job::runtime, kRuntimes>, set_runtime, FieldGroup::software},
     JobField{"modeling", FieldForm::text,
-             "vramfit|torchtitan|transformers|trl|trl-dpo|trl-reward|trl-grpo|accelerate|torchtune",
-             "Whose model code runs: vramfit with --runtime vramfit; with PyTorch's runtimes torchtitan, transformers "
-             "(its Trainer), trl and trl-... (TRL's trainers), accelerate (your own training loop) or torchtune. "
-             "Default: vramfit",
+             "vramfit|torchtitan|torchtitan-0.2|transformers|trl|trl-dpo|trl-reward|trl-grpo|accelerate|torchtune",
+             "Whose model code runs: vramfit with --runtime vramfit; with PyTorch's runtimes torchtitan-0.2 (its "
+             "release 0.2), torchtitan (as of December 2024), transformers (its Trainer), trl and trl-... (TRL's "
+             "trainers), accelerate (your own training loop) or torchtune. Default: vramfit",
              get_choice<&Job::modeling, kModelings>, set_modeling, FieldGroup::software},
     JobField{"method", FieldForm::text, "full|lora|qlora",
              "What is trained: all weights, or low-rank adapters on frozen weights, which qlora stores in 4 "
@@ -137,7 +137,7 @@ constexpr std::array kJobFields{
              "model, or modules by name. Default: layer",
              get_wrap, set_wrap, FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"wrap_embeddings", FieldForm::toggle, "on|off",
-             "Make the embeddings and the output head separate FSDP units. Default: on; torchtitan: off",
+             "Make the embeddings and the output head separate FSDP units. Default: on; --modeling torchtitan: off",
              get_toggle<&Job::wrap_embeddings>, set_toggle<&Job::wrap_embeddings>, FieldGroup::sharding,
              HonouredBy::own_runtime},
     JobField{"prefetch", FieldForm::text, "backward=pre|post|none,forward=K,limit=N",

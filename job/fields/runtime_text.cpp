@@ -25,10 +25,12 @@ void set_runtime(Job& job, std::string_view value) {
   job.bucket_bytes = job.runtime == Runtime::deepspeed ? kDeepSpeedBucketBytes : defaults.bucket_bytes;
 }
 
-/// accelerate makes embeddings and output FSDP2 units of their own (1.15, utils/fsdp_utils.py: fsdp2_prepare_model).
+/// accelerate makes embeddings and output FSDP2 units of their own (1.15, utils/fsdp_utils.py: fsdp2_prepare_model),
+/// and so does torchtitan (0.2, models/llama3/infra/parallelize.py: apply_fsdp).
 void set_modeling(Job& job, std::string_view value) {
   job.modeling = named(kModelings, value);
-  if (job.runtime == Runtime::pytorch_fsdp2 && uses_accelerate(job)) job.wrap_embeddings = true;
+  const bool wraps_ends = uses_accelerate(job) || job.modeling == Modeling::torchtitan_02;
+  if (job.runtime == Runtime::pytorch_fsdp2 && wraps_ends) job.wrap_embeddings = true;
 }
 
 }  // namespace vramfit

@@ -57,12 +57,11 @@ constexpr std::array kAccelerate{StackDefault{"runtime", "pytorch"}, StackDefaul
 constexpr std::array kAccelerateFsdp2{StackDefault{"runtime", "pytorch-fsdp2"}, StackDefault{"modeling", "accelerate"},
                                       StackDefault{"optimizer", "adamw:foreach"}};
 
-// torchtitan's train_configs/llama3_8b.toml and run_train.sh; embeddings and output are units since 2025, and attention
-// is flash up to compute capability 9.0 (models/attention.py).
-constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   StackDefault{"modeling", "torchtitan"},
+// torchtitan 0.2.2, the release for torch 2.11: llama3/train_configs/llama3_8b.toml and run_train.sh, with embeddings
+// and output as units.
+constexpr std::array kTorchtitan{StackDefault{"runtime", "pytorch-fsdp2"},   StackDefault{"modeling", "torchtitan-0.2"},
                                  StackDefault{"precision", "bf16-mixed"},    StackDefault{"wrap_embeddings", "on"},
-                                 StackDefault{"checkpointing", "selective"}, StackDefault{"attention", "flash"},
-                                 StackDefault{"allocator", "expandable"}};
+                                 StackDefault{"checkpointing", "selective"}, StackDefault{"allocator", "expandable"}};
 
 // recipes/configs/llama3_1/8B_full.yaml and 8B_full_single_device.yaml of torchtune 0.6.1, whose embeddings and output
 // are units.
@@ -122,6 +121,7 @@ std::string_view name_of(Modeling modeling) {
     case Modeling::vramfit:
       break;
     case Modeling::torchtitan:
+    case Modeling::torchtitan_02:
       return "torchtitan";
     case Modeling::transformers:
       return "transformers";

@@ -19,9 +19,11 @@ namespace vramfit::eager {
 
 namespace {
 
-/// torchtitan sets which kernels there are, and cuDNN's is not among them. transformers has code of its own (eager).
+/// In December 2024 torchtitan set which kernels there are, and cuDNN's was not among them. transformers has code of
+/// its own (eager).
 void require_attention(const Job& job, const Cluster& cluster) {
-  const bool is_left_to_pytorch = uses_accelerate(job) || job.modeling == Modeling::torchtune;
+  const bool is_left_to_pytorch =
+      uses_accelerate(job) || job.modeling == Modeling::torchtune || job.modeling == Modeling::torchtitan_02;
   if (job.attention == Attention::math && uses_accelerate(job)) return;
   if (job.precision.compute == Dtype::f32) {  // neither flash nor cuDNN computes in it
     if (job.attention != Attention::automatic && job.attention != Attention::efficient) refuse_field(job, "attention");
@@ -29,7 +31,9 @@ void require_attention(const Job& job, const Cluster& cluster) {
   }
   const bool has_flash = cluster.card.device.compute_capability >= 80;
   if (job.attention == Attention::flash && has_flash) return;
-  const bool has_cudnn = widest_cudnn_attention(cluster.card.device) > 0;
+  const Device& device = cluster.card.device;
+  const bool asks_for_cudnn = job.modeling == Modeling::torchtitan_02;  // before flash attention, on any card
+  const bool has_cudnn = asks_for_cudnn || widest_cudnn_attention(device) > 0;
   if (job.attention == Attention::cudnn && is_left_to_pytorch && has_cudnn) return;
   if (job.attention != Attention::automatic) refuse_field(job, "attention");
   if (has_cudnn && !is_left_to_pytorch) {
@@ -183,7 +187,7 @@ void require_loss(const Job& job, Job& modelled) {
   if (chunked == nullptr) return;
   const std::string loss = job_field_named("loss").get(job);
   if (job.modeling != Modeling::torchtitan) {
-    throw NotModelled(fmt::format("--loss {} with --modeling {} (torchtitan's chunked:N is)", loss,
+    throw NotModelled(fmt::format("--loss {} with --modeling {} (--modeling torchtitan has chunked:N)", loss,
                                   job_field_named("modeling").get(job)));
   }
   if (chunked->in_forward) {

@@ -85,6 +85,9 @@ void require(const Job& job, const Cluster& cluster) {
   if (adapts && job.method != Method::full) honoured = kAdapters;
   eager::require_rules(job, modelled, cluster, honoured);
   eager::require_quantization(job);
+  if (job.modeling == Modeling::torchtitan_02) {
+    throw NotModelled("--modeling torchtitan-0.2 with --runtime pytorch (--runtime pytorch-fsdp2 on several GPUs is)");
+  }
 }
 
 program::Program make(const program::LowerInputs& inputs) { return eager::record(inputs, wrap); }

@@ -340,6 +340,14 @@ void require_sharded_torchtune(const Job& job, Job& modelled) {
   require_usual_sharding(job);
 }
 
+/// torchtitan 0.2 (models/llama3/infra/parallelize.py: apply_fsdp), which wraps one way.
+void require_torchtitan_02(const Job& job) {
+  if (job.modeling != Modeling::torchtitan_02) return;
+  if (std::holds_alternative<ReshardLastKept>(job.reshard)) refuse_field(job, "reshard");
+  if (!std::holds_alternative<WrapLayers>(job.wrap)) refuse_field(job, "wrap");
+  if (!job.wrap_embeddings) refuse_field(job, "wrap_embeddings");
+}
+
 void require(const Job& job, const Cluster& cluster) {
   Job modelled = unresolved_job();
   job_field_named("runtime").set(modelled, "pytorch-fsdp2");
@@ -351,8 +359,9 @@ void require(const Job& job, const Cluster& cluster) {
   eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
   eager::require_quantization(job);
   if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
+  require_torchtitan_02(job);
   if (job.accumulation > 1 && job.modeling == Modeling::torchtitan) refuse_field(job, "grad_accum");
-  if (job.mesh.shard < 2 && job.modeling == Modeling::torchtitan) {
+  if (job.mesh.shard < 2 && is_torchtitan(job)) {
     throw NotModelled(fmt::format(
         "--sharding {} with one shard and torchtitan (--sharding full-shard on several GPUs is; DDP is with "
         "--stack transformers, TRL's and accelerate)",

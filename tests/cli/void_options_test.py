@@ -82,7 +82,9 @@ NEAREST = [
     ((*FOUR, "--stack", "torchtitan", "--optimizer", "adamw-8bit"), "--optimizer adamw"),
     ((*FOUR, "--stack", "torchtitan", "--precision", "bf16-pure"), "--precision bf16-mixed"),
     ((*FOUR, "--stack", "torchtitan", "--checkpointing", "budget:40%"), "--checkpointing full"),
-    ((*FOUR, "--stack", "torchtitan", "--grad-accum", "2"), "--grad-accum 1"),
+    ((*FOUR, "--stack", "torchtitan", "--reshard", "last-kept"), "--reshard default"),
+    ((*FOUR, "--stack", "torchtitan", "--wrap", "layers:2"), "--wrap layer"),
+    ((*FOUR, "--runtime", "pytorch-fsdp2", "--modeling", "torchtitan", "--attention", "flash", "--grad-accum", "2"), "--grad-accum 1"),
     ((*ONE, "--stack", "torchtitan"), "--stack transformers"),
     ((*FOUR, "--stack", "torchtitan", "--compile", "on"), "--compile off"),
     ((MODEL, "--gpus", "1xT4", "--stack", "torchtune"), "--stack transformers"),
@@ -210,7 +212,7 @@ class Allowed(unittest.TestCase):
                 self.assertNotEqual((code, document, notes), base, (job, allowed))
 
     def test_a_kind_that_a_stack_lacks_is_refused_with_those_that_it_has(self):
-        for stack, kind, others in (("torchtitan", "method", "seq-len"), ("torchtitan", "kernels", "seq-len"), ("transformers", "optimizer", "precision, global-batch:4, method, seq-len"),
+        for stack, kind, others in (("torchtitan", "method", "global-batch:4, seq-len"), ("torchtitan", "kernels", "global-batch:4, seq-len"), ("transformers", "optimizer", "precision, global-batch:4, method, seq-len"),
                                     ("transformers", "kernels", "precision, global-batch:4, method, seq-len")):
             done = program("plan", MODEL, "--gpus", "2xH100-80GB", "--seq-len", "512", "--stack", stack, "--allow", kind)
             self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)

@@ -37,6 +37,11 @@ std::int64_t widest_cudnn_attention(const Device& device) {
   return device.compute_capability >= 100 && device.compute_capability < 120 ? 128 : 0;
 }
 
+std::int64_t widest_cudnn_attention_asked_for(const Device& device) {
+  if (device.compute_capability < 80) return 0;
+  return std::max(widest_cudnn_attention(device), std::int64_t{128});
+}
+
 Bytes efficient_workspace_in_16_bits(std::int64_t heads, std::int64_t sequence, std::int64_t head_dim,
                                      const Device& device) {
   const bool is_large = has_large_blocks(device), is_small = head_dim <= 64, is_middle = !is_small && head_dim <= 128;

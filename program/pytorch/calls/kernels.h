@@ -24,6 +24,8 @@ std::int64_t foreach_norm_partials(std::size_t tensors, std::int64_t largest);
 /// The largest head_dim for which PyTorch prefers cuDNN's attention to flash attention; 0 where it never does
 /// (native/transformers/cuda/sdp_utils.cpp; seen with 17 head_dims on 9.0, 10.0, 10.3, 8.0 and 12.0).
 std::int64_t widest_cudnn_attention(const Device& device);
+/// The same where a program asks for cuDNN's first (sdpa_kernel with set_priority): the largest that it takes at all.
+std::int64_t widest_cudnn_attention_asked_for(const Device& device);
 
 /// What at::_efficient_attention_backward works in for inputs of 16 bits; `heads` counts the whole batch. Blocks of the
 /// queries' gradient, with a lock each, and, where a kernel can't hold them in registers, of the keys' and the values'

@@ -169,7 +169,9 @@ AttentionKernel Torch::attention_kernel(const AttentionShape& shape, Dtype dtype
   if (device_.compute_capability < 80) {  // sdp_utils.cpp: flash needs 8.0, and the other kernel shares no heads
     return shape.shares_heads() ? AttentionKernel::math : AttentionKernel::efficient;
   }
-  const bool is_cudnn = shape.may_be_cudnn && shape.sequence > 1 && shape.head_dim <= widest_cudnn_attention(device_);
+  const std::int64_t widest =
+      shape.asks_for_cudnn ? widest_cudnn_attention_asked_for(device_) : widest_cudnn_attention(device_);
+  const bool is_cudnn = shape.may_be_cudnn && shape.sequence > 1 && shape.head_dim <= widest;
   if (is_cudnn) return AttentionKernel::cudnn;
   if (has_mask) return AttentionKernel::efficient;
   // Flash attention has no backward there (sdp_utils.cpp: check_requires_grad_and_head_dim_gt192_...).

@@ -13,11 +13,12 @@ enum class AttentionKernel { flash, efficient, cudnn, math };
 /// Attention's sizes; `kv_heads` is less than `heads` where the call itself shares keys and values (enable_gqa).
 struct AttentionShape {
   std::int64_t batch = 0, sequence = 0, heads = 0, head_dim = 0, kv_heads = 0;
-  bool may_be_cudnn = false;  // where the card and the sizes are for it
-  bool heads_first = false;   // queries and keys lie so in memory; otherwise tokens do
-  bool drops = false;         // probabilities, within the kernel
-  bool causal = true;         // otherwise queries see all keys
-  bool has_backward = true;   // otherwise some kernels make no sums of rows (sdp_utils.cpp: should_compute_logsumexp)
+  bool may_be_cudnn = false;    // where the card and the sizes are for it
+  bool asks_for_cudnn = false;  // before any other kernel
+  bool heads_first = false;     // queries and keys lie so in memory; otherwise tokens do
+  bool drops = false;           // probabilities, within the kernel
+  bool causal = true;           // otherwise queries see all keys
+  bool has_backward = true;     // otherwise some kernels make no sums of rows (sdp_utils.cpp: should_compute_logsumexp)
 
   /// Several heads of queries have the same keys and values.
   bool shares_heads() const { return kv_heads != 0 && kv_heads != heads; }

@@ -17,7 +17,9 @@ using program::How;
 using program::Program;
 using program::Run;
 
-constexpr std::array<std::string_view, 21> kGenerated{"aten::_to_copy",
+constexpr std::array<std::string_view, 23> kGenerated{"aten::_fused_rms_norm",
+                                                      "aten::_fused_rms_norm_backward",
+                                                      "aten::_to_copy",
                                                       "aten::add",
                                                       "aten::cat",
                                                       "aten::clone",

@@ -44,8 +44,10 @@ Tensor Loop::code_of_block(const Wrapped& wrapped, std::size_t number, const Ten
     return code(x);
   };
   if (wrapped.is_reentrant) return torch().reentrant_checkpoint(body, input);
-  const bool selective = std::holds_alternative<SelectiveCheckpointing>(parts_.job.checkpointing);
-  return checkpoint(torch().checkpoints(), body, input, selective);
+  // torchtitan's configuration has early_stop, which is off (config/job_config.py).
+  const CheckpointForm form{.is_selective = std::holds_alternative<SelectiveCheckpointing>(parts_.job.checkpointing),
+                            .stops_early = parts_.job.modeling != Modeling::torchtitan_02};
+  return checkpoint(torch().checkpoints(), body, input, form);
 }
 
 Tensor Loop::forward_of(const Wrapped& wrapped, const Tensor& ids, const Tensor& mask, const Tensor& items) {
@@ -94,6 +96,7 @@ std::unique_ptr<Loop> make_loop(LoopParts parts) {
   if (parts.job.modeling == Modeling::trl_grpo) return make_grpo_loop(std::move(parts));
   if (parts.job.modeling == Modeling::accelerate) return make_accelerate_loop(std::move(parts));
   if (parts.job.modeling == Modeling::torchtune) return make_torchtune_loop(std::move(parts));
+  if (parts.job.modeling == Modeling::torchtitan_02) return make_torchtitan_loop(std::move(parts));
   return has_trainer(parts.job) ? make_trainer_loop(std::move(parts)) : make_plain_loop(std::move(parts));
 }
 

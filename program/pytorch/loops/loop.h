@@ -80,7 +80,7 @@ class Loop {
 };
 
 /// The loop that belongs to the job's modeling: a plain one, one with accelerate, transformers' Trainer, alone or with
-/// DeepSpeed, one of TRL's trainers, or torchtune's recipes.
+/// DeepSpeed, one of TRL's trainers, torchtune's recipes, or torchtitan's trainer.
 std::unique_ptr<Loop> make_loop(LoopParts parts);
 std::unique_ptr<Loop> make_plain_loop(LoopParts parts);
 std::unique_ptr<Loop> make_accelerate_loop(LoopParts parts);
@@ -88,6 +88,7 @@ std::unique_ptr<Loop> make_trainer_loop(LoopParts parts);
 std::unique_ptr<Loop> make_sft_loop(LoopParts parts);
 std::unique_ptr<Loop> make_dpo_loop(LoopParts parts);
 std::unique_ptr<Loop> make_torchtune_loop(LoopParts parts);
+std::unique_ptr<Loop> make_torchtitan_loop(LoopParts parts);
 std::unique_ptr<Loop> make_reward_loop(LoopParts parts);
 std::unique_ptr<Loop> make_grpo_loop(LoopParts parts);
 

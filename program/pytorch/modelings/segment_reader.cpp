@@ -19,7 +19,7 @@ void append_parameters(std::vector<int>& list, const NormParameters& of) {
 }
 
 void refuse_model(const Job& job, const std::string& what) {
-  const bool has_few_models = job.modeling == Modeling::torchtitan || job.modeling == Modeling::torchtune;
+  const bool has_few_models = is_torchtitan(job) || job.modeling == Modeling::torchtune;
   throw NotModelled(fmt::format("--modeling {} for {}{}", job_field_named("modeling").get(job), what,
                                 has_few_models ? " (--stack transformers has rules for more models)" : ""));
 }

@@ -6,7 +6,11 @@
 namespace vramfit::eager {
 
 Torchtitan::Torchtitan(const Graph& graph, const Job& job, Torch& torch)
-    : torch_(torch), compute_(job.precision.compute), llama_(llama_graph(graph, job)) {
+    : torch_(torch),
+      compute_(job.precision.compute),
+      is_of_2024_(job.modeling == Modeling::torchtitan),
+      may_be_cudnn_(job.attention == Attention::automatic || job.attention == Attention::cudnn),
+      llama_(llama_graph(graph, job)) {
   require_llama(job);
   for (const LlamaBlock& b : llama_.blocks) {
     if (b.q_norm >= 0) refuse_model(job, "a model with norms of queries and keys");
@@ -63,8 +67,10 @@ Tensor Torchtitan::embed(const Tensor& ids) {
   return torch_.embedding(ids, llama_.embedding, llama_.sizes.vocabulary, llama_.sizes.hidden, compute_);
 }
 
-/// x.float() is a local of the function that normalizes, and is freed when that returns.
+/// x.float() is a local of the function that normalizes, and is freed when that returns. Since 2025 norms are
+/// torch.nn.RMSNorm.
 Tensor Torchtitan::norm(const Tensor& x, int weight) {
+  if (!is_of_2024_) return torch_.rms_norm(x, weight, llama_.sizes.hidden);
   Tensor normalized;
   {
     const Tensor wide = torch_.cast(x, Dtype::f32);
@@ -96,13 +102,21 @@ Tensor Torchtitan::attention(const LlamaBlock& b, const Tensor& x) {
   Tensor k = torch_.linear(x, b.k.weight, llama_.sizes.hidden, keys);
   Tensor v = torch_.linear(x, b.v.weight, llama_.sizes.hidden, keys);
   std::tie(q, k) = rotated(q, k);
-  const std::int64_t times = llama_.sizes.heads / llama_.sizes.kv_heads;
-  const Tensor all_keys = torch_.repeat_heads(k, llama_.sizes.kv_heads, times);
-  const Tensor all_values = torch_.repeat_heads(v, llama_.sizes.kv_heads, times);
-  k = all_keys;
-  v = all_values;
-  const Tensor out =
-      torch_.attention(q, k, v, {llama_.sizes.batch, llama_.sizes.sequence, llama_.sizes.heads, llama_.sizes.head_dim});
+  if (is_of_2024_) {
+    const std::int64_t times = llama_.sizes.heads / llama_.sizes.kv_heads;
+    const Tensor all_keys = torch_.repeat_heads(k, llama_.sizes.kv_heads, times);
+    const Tensor all_values = torch_.repeat_heads(v, llama_.sizes.kv_heads, times);
+    k = all_keys;
+    v = all_values;
+  }
+  const Tensor out = torch_.attention(q, k, v,
+                                      {.batch = llama_.sizes.batch,
+                                       .sequence = llama_.sizes.sequence,
+                                       .heads = llama_.sizes.heads,
+                                       .head_dim = llama_.sizes.head_dim,
+                                       .kv_heads = is_of_2024_ ? 0 : llama_.sizes.kv_heads,  // enable_gqa
+                                       .may_be_cudnn = !is_of_2024_ && may_be_cudnn_,
+                                       .asks_for_cudnn = true});
   return torch_.linear(out, b.o.weight, queries, llama_.sizes.hidden);
 }
 

@@ -1,5 +1,5 @@
-// Llama as written in torchtitan in December 2024, on counted tensors: which locals its Python code holds, and for how
-// long.
+// Llama as written in torchtitan in December 2024, and in its release 0.2, on counted tensors: which locals its Python
+// code holds, and for how long.
 #pragma once
 
 #include <string>
@@ -36,6 +36,7 @@ class Torchtitan final : public Model {
 
   Torch& torch_;
   Dtype compute_;
+  bool is_of_2024_, may_be_cudnn_;
   LlamaGraph llama_;
   Tensor turns_;
 };

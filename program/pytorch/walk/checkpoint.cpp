@@ -66,7 +66,7 @@ class Frame::Again final : public SavedTensorHook {
   explicit Again(Frame& frame) : frame_(frame) {}
   Saved pack(const Tensor& tensor) override {
     if (const auto wanted = frame_.waiting_.at(next_++).lock()) wanted->tensor = detached(tensor);
-    if (next_ == frame_.waiting_.size()) throw StopRecomputation{};
+    if (frame_.form_.stops_early && next_ == frame_.waiting_.size()) throw StopRecomputation{};
     return {.tensor = detached(tensor), .recomputed = nullptr};
   }
 
@@ -75,8 +75,8 @@ class Frame::Again final : public SavedTensorHook {
   std::size_t next_ = 0;
 };
 
-Frame::Frame(CheckpointState& state, CheckpointBody body, Tensor input, bool is_selective)
-    : state_(state), body_(std::move(body)), is_selective_(is_selective) {
+Frame::Frame(CheckpointState& state, CheckpointBody body, Tensor input, CheckpointForm form)
+    : state_(state), body_(std::move(body)), form_(form) {
   if (state.hook == nullptr) {
     input_.tensor = std::move(input);
     return;
@@ -87,7 +87,7 @@ Frame::Frame(CheckpointState& state, CheckpointBody body, Tensor input, bool is_
 
 Tensor Frame::forward(const Tensor& input) {
   Forward hook(shared_from_this());
-  const Installed installed(state_, &hook, is_selective_ ? &cache_ : nullptr);
+  const Installed installed(state_, &hook, form_.is_selective ? &cache_ : nullptr);
   return body_(input);
 }
 
@@ -95,7 +95,7 @@ void Frame::recompute() {
   is_recomputed_ = true;
   cache_.start_recompute();
   Again hook(*this);
-  const Installed installed(state_, &hook, is_selective_ ? &cache_ : nullptr);
+  const Installed installed(state_, &hook, form_.is_selective ? &cache_ : nullptr);
   try {
     body_(input_.absent != nullptr ? input_.absent->bring() : input_.tensor);
   } catch (const StopRecomputation&) {  // everything needed exists
@@ -107,8 +107,8 @@ Tensor Frame::unpack(Recomputed& wanted) {
   return std::exchange(wanted.tensor, {});
 }
 
-Tensor checkpoint(CheckpointState& state, CheckpointBody body, const Tensor& input, bool is_selective) {
-  return std::make_shared<Frame>(state, std::move(body), detached(input), is_selective)->forward(input);
+Tensor checkpoint(CheckpointState& state, CheckpointBody body, const Tensor& input, CheckpointForm form) {
+  return std::make_shared<Frame>(state, std::move(body), detached(input), form)->forward(input);
 }
 
 }  // namespace vramfit::eager

@@ -35,15 +35,20 @@ struct CheckpointState {
   SelectiveCache* cache = nullptr;
 };
 
+struct CheckpointForm {
+  bool is_selective = false;
+  bool stops_early = true;  // early_stop of torch.utils.checkpoint
+};
+
 using CheckpointBody = std::function<Tensor(const Tensor&)>;
 
 /// One checkpointed call: its input, which hooks around it see as what is saved behind a tensor of no elements, its
 /// function, and which tensors it will have to recompute.
 class Frame : public std::enable_shared_from_this<Frame> {
  public:
-  Frame(CheckpointState& state, CheckpointBody body, Tensor input, bool is_selective);
+  Frame(CheckpointState& state, CheckpointBody body, Tensor input, CheckpointForm form);
   Tensor forward(const Tensor& input);
-  /// Runs the function again on first use, up to the last tensor that is waited for.
+  /// Runs the function again on first use, up to the last tensor that is waited for, if it stops early.
   Tensor unpack(Recomputed& wanted);
 
  private:
@@ -54,12 +59,13 @@ class Frame : public std::enable_shared_from_this<Frame> {
   CheckpointState& state_;
   CheckpointBody body_;
   Saved input_;
-  bool is_selective_ = false, is_recomputed_ = false;
+  CheckpointForm form_;
+  bool is_recomputed_ = false;
   SelectiveCache cache_;
   std::vector<std::weak_ptr<Recomputed>> waiting_;
 };
 
-/// Runs `body(input)` so that only the input (and what `is_selective` keeps) is held until backward.
-Tensor checkpoint(CheckpointState& state, CheckpointBody body, const Tensor& input, bool is_selective);
+/// Runs `body(input)` so that only the input (and what a selective form keeps) is held until backward.
+Tensor checkpoint(CheckpointState& state, CheckpointBody body, const Tensor& input, CheckpointForm form);
 
 }  // namespace vramfit::eager

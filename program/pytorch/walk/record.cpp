@@ -114,7 +114,7 @@ class Trainer {
       walk({.kind = Section::Kind::first, .steps = steps}, {.is_first = false, .is_last = false});
       --alike;
     }
-    for (; WholeWalks::are_wanted() && alike > 0; --alike) {
+    for (; walks_all() && alike > 0; --alike) {
       walk({.kind = Section::Kind::middle, .steps = steps}, {.is_first = false, .is_last = false});
     }
     if (alike > 0) middle({.kind = Section::Kind::middle, .times = alike, .steps = steps});
@@ -126,10 +126,13 @@ class Trainer {
     walk(section, [&] { loop_->micro_batch(place); });
   }
 
+  /// torchtitan's inputs and losses live until a step's end, so that none of its micro-batches is like another.
+  bool walks_all() const { return WholeWalks::are_wanted() || job_.modeling == Modeling::torchtitan_02; }
+
   /// What is done again is not walked again: the same instructions are another section. Those of compiled code and FP8
   /// are changed section by section.
   bool does_again(Section section, Section::Kind kind) {
-    if (is_compiled_ || WholeWalks::are_wanted()) return false;
+    if (is_compiled_ || walks_all()) return false;
     const auto known = std::ranges::find(sections_, kind, &Section::kind);
     if (known == sections_.end()) return false;
     section.begin = known->begin;

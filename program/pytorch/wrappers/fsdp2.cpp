@@ -288,6 +288,7 @@ void Fsdp2::reduce(ParameterGroup& group) {
   if (replicas_ > 1) {
     group.all_reduce = heap.start(program::Collective::all_reduce, program::Axis::replicate, {changes(group.reduced)},
                                   Stream::reduce_scatter);
+    group.all_reduced = group.reduced;
   }
   if (is_converted) {
     Tensor converted = heap.make(elements, dtype, Category::gradients, "sharded gradients", Stream::reduce_scatter);
@@ -330,6 +331,7 @@ void Fsdp2::finish_backward() {
     for (int* token : {&group.all_reduce, &group.converted}) {
       if (*token >= 0) torch_.heap().wait(std::exchange(*token, -1), Stream::compute);
     }
+    group.all_reduced = {};
     if (group.left >= 0) torch_.heap().wait(std::exchange(group.left, -1), Stream::host);
   }
   for (ParameterGroup& group : groups_) group.forward_indices.clear();

@@ -42,6 +42,7 @@ struct ParameterGroup {
   int all_gather = -1;                    // the token of the latest
   Tensor reduced;                         // the sharded gradients: views of one buffer
   int all_reduce = -1;                    // the token of their sum over replicas; -1: none is under way
+  Tensor all_reduced = {};                // what that works on, until backward is over (AllReduceState)
   int converted = -1;                     // the event after they were converted or added up; -1: none
   int left = -1;                          // the event after the copies of gradients to the host; -1: none are under way
   std::vector<int> forward_indices = {};  // in the order in which modules ended their forward

@@ -61,6 +61,12 @@ TEST_CASE("defaults differ between one GPU and several") {
   CHECK(with_deepspeed(stack_named("lightning")).name == "lightning");
   CHECK(defaults_of(stack_named("lightning"), parse_cluster("2xL4")).empty());
   CHECK(defaults_of(stack_named("torchtitan"), parse_cluster("1xL4")).empty());
+  CHECK(defaults_text(defaults_of(stack_named("torchtitan"), parse_cluster("8xL4")))
+            .starts_with("--runtime pytorch-fsdp2 --modeling torchtitan-0.2 "));
+  for (const char* const modeling : {"torchtitan", "torchtitan-0.2"}) {
+    job_field_named("modeling").set(job, modeling);
+    CHECK(stack_of(job).name == "torchtitan");
+  }
 }
 
 TEST_CASE("an unknown stack is refused with those that there are") {

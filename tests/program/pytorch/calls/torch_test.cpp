@@ -175,7 +175,7 @@ TEST_CASE("a checkpointed function is run again up to the last tensor that backw
     Tensor y = torch.silu(torch.power(x));
     return torch.add_scalar(y);  // saves nothing: not run again
   };
-  const Tensor y = eager::checkpoint(torch.checkpoints(), body, input, false);
+  const Tensor y = eager::checkpoint(torch.checkpoints(), body, input, {});
   CHECK(squares == 1);
   torch.backward(y, [] {});
   CHECK(squares == 2);
