@@ -71,7 +71,7 @@ enum class Accumulate { sharded, unsharded };
 enum class OptimizerImplementation { fused, foreach, loop, paged, deepspeed, torchao };
 enum class Load { each, rank0 };
 enum class KernelSource { libtorch, vramfit, liger };
-enum class Attention { automatic, flash, efficient, cudnn, math };
+enum class Attention { automatic, flash, efficient, cudnn, math, flash_attn };
 
 /// reduce_bucket_size of DeepSpeed's ZeRO (0.19, runtime/zero/config.py): 5e8 numbers, of 2 bytes each.
 inline constexpr std::int64_t kDeepSpeedBucketBytes = 1'000'000'000;

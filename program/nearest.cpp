@@ -32,6 +32,10 @@ bool is_old_titan_in_16_bits(const Job& job) {
 }
 bool is_tune(const Job& job) { return job.modeling == Modeling::torchtune; }
 bool is_whole_in_trainer(const Job& job) { return job.runtime == Runtime::pytorch && has_trainer(job); }
+/// Without masks that TRL makes under FSDP and DDP.
+bool is_of_trainer(const Job& job) {
+  return job.modeling == Modeling::transformers || (job.modeling == Modeling::trl && is_deepspeed(job));
+}
 bool is_accelerate(const Job& job) { return job.modeling == Modeling::accelerate; }
 bool is_sharded_in_trainer(const Job& job) { return is_fsdp2(job) && has_trainer(job); }
 
@@ -88,7 +92,7 @@ constexpr std::array kNearest{
     Nearest{"overlap_comm", "", is_other, "--stack deepspeed has it"},
     Nearest{"zero3_sizes", "", is_other, "--stack deepspeed has them"},
     Nearest{"grpo", "", is_any, "--stack trl-grpo has it"},
-    Nearest{"packing", "", is_deepspeed, "--stack trl with FSDP2 or DDP has it"},
+    Nearest{"packing", "", is_of_trainer, "--attention flash-attn has it, with kernels for documents"},
     Nearest{"packing", "", is_any, "--stack trl has it, with TRL's SFTTrainer"},
     Nearest{"reentrant_checkpoints", "", is_fsdp1, "--runtime pytorch-fsdp2 has it"},
     Nearest{"reentrant_checkpoints", "", is_any, "--stack transformers has it"},

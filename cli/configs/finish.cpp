@@ -316,19 +316,20 @@ void finish_mesh(Draft& draft) {
   if (shards > 0) draft.assume("mesh", fmt::format("replicate={},shard={}", replicas, shards), "");
 }
 
-/// TRL's has rules of its own. With other tools, documents that see only themselves need masks unless the flash-attn
-/// package has kernels for them.
+/// With other tools than TRL, documents that see only themselves need masks unless the flash-attn package has kernels
+/// for them. LLaMA-Factory then takes one row at a time (data/collator.py: SFTDataCollatorWith4DAttentionMask).
 void finish_packing(Draft& draft) {
   const auto packing = draft.values().find(fact::kPacking);
-  if (packing == draft.values().end()) return;
-  if (is_trl(draft)) {
-    if (!draft.is(fact::kStrategy, "wrapped")) draft.derive("packing", "bfd");
-  } else if (!draft.is("attention", "flash")) {
-    draft.not_modelled(
-        fmt::format("{}: documents in one row without the flash-attn package, whose attention has masks or kernels of "
-                    "its own (flash_attention_2 is modelled)",
-                    place_of(packing->second)));
+  if (packing == draft.values().end() || (is_trl(draft) && draft.is(fact::kStrategy, "wrapped"))) return;
+  const std::string place = place_of(packing->second);
+  if (!is_trl(draft) && !draft.is("attention", "flash-attn")) {
+    return draft.not_modelled(place +
+                              ": documents in one row without the flash-attn package, whose attention has masks "
+                              "or kernels of its own (flash_attention_2 is modelled)");
   }
+  draft.derive("packing", "bfd");
+  if (packing->second.value != "one row" || draft.get("micro_batch").value_or("1") == "1") return;
+  draft.not_modelled(place + ": LLaMA-Factory fails with fa2 and more than one row (per_device_train_batch_size: 1)");
 }
 
 bool is_zero3(const Draft& draft) { return draft.is(fact::kParallel, "deepspeed") && draft.is(fact::kZeroStage, "3"); }

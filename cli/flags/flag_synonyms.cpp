@@ -47,7 +47,7 @@ constexpr std::array kSynonyms{
     Synonym{"--dtype", "--precision", "", "", kOfWeights},
     Synonym{"--enable-liger-kernel", "--kernels", "liger", "libtorch"},
     Synonym{"--flash-attention", "--attention", "flash"},
-    Synonym{"--flash-attn", "--attention", "flash"},
+    Synonym{"--flash-attn", "--attention", "flash-attn"},
     Synonym{"--fp16", "--precision", "fp16-mixed"},
     Synonym{"--fp32", "--precision", "fp32"},
     Synonym{"--fp8", "--precision", "fp8"},
@@ -103,8 +103,8 @@ struct Hint {
   std::string_view word, says;
 };
 constexpr std::string_view kPacking =
-    "every row is taken as full: --seq-len is its length, and --micro-batch how many a GPU has at once; of rows that "
-    "TRL's SFTTrainer packs, --packing bfd says so";
+    "every row is taken as full: --seq-len is its length, and --micro-batch how many a GPU has at once; where rows are "
+    "packed documents of which each sees itself alone, --packing bfd says so";
 constexpr std::string_view kOtherParallelism =
     "there are no rules for tensor, pipeline, context and expert parallelism; your own script with them is answered by "
     "\"vramfit rehearse --gpus CLUSTER -- CMD\"";

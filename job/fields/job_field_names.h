@@ -63,9 +63,9 @@ inline constexpr std::array kImplementations{
     Named{"deepspeed", OptimizerImplementation::deepspeed}, Named{"torchao", OptimizerImplementation::torchao}};
 inline constexpr std::array kKernels{Named{"libtorch", KernelSource::libtorch}, Named{"vramfit", KernelSource::vramfit},
                                      Named{"liger", KernelSource::liger}};
-inline constexpr std::array kAttentions{Named{"auto", Attention::automatic}, Named{"flash", Attention::flash},
-                                        Named{"efficient", Attention::efficient}, Named{"cudnn", Attention::cudnn},
-                                        Named{"math", Attention::math}};
+inline constexpr std::array kAttentions{
+    Named{"auto", Attention::automatic}, Named{"flash", Attention::flash}, Named{"efficient", Attention::efficient},
+    Named{"cudnn", Attention::cudnn},    Named{"math", Attention::math},   Named{"flash-attn", Attention::flash_attn}};
 inline constexpr std::array<std::string_view, 6> kOffloads{
     "params", "params:pageable", "optimizer", "optimizer:pageable", "optimizer+gradients", "activations"};
 

@@ -227,9 +227,10 @@ constexpr std::array kJobFields{
              "positions without a label never count)",
              get_ignore_index, set_ignore_index, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional},
-    JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math",
+    JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math|flash-attn",
              "Attention kernel. cudnn is only modelled with --modeling transformers, with which math is transformers' "
-             "eager attention. Default: auto, which is what PyTorch picks",
+             "eager attention, and flash-attn the package of that name (flash_attention_2). Default: auto, which is "
+             "what PyTorch picks",
              get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
     JobField{"compile", FieldForm::toggle, "on|off",
              "Compile the model and its loss with torch.compile (PyTorch's runtimes). The speed is predicted, the "

@@ -22,8 +22,10 @@ inline constexpr std::string_view kReentrantCheckpointsHelp =
     "transformers' Trainer and TRL's trainers, without FSDP1: checkpoints re-enter autograd (use_reentrant), which "
     "keeps other tensors (docs/activation-checkpointing.md). Default: off";
 inline constexpr std::string_view kPackingHelp =
-    "TRL's SFTTrainer with packing: bfd, its default strategy, makes one row of a micro-batch's documents, and a mask "
-    "of that row's length squared (only with --stack trl, without DeepSpeed). Rows that \"wrapped\" packs are full "
-    "ones, as with none. Default: none";
+    "Packed documents: bfd, TRL's default strategy, makes one row of a micro-batch's documents, and a mask of that "
+    "row's "
+    "length squared (only with --stack trl, without DeepSpeed). With --attention flash-attn there is no mask, and "
+    "--stack transformers has it, too (axolotl's sample_packing). Rows that \"wrapped\" packs are full ones, as with "
+    "none. Default: none";
 
 }  // namespace vramfit

@@ -203,9 +203,11 @@ AttentionPath cuda_path(const OpContext& context) {
     case Attention::math:
       return AttentionPath::math;
     case Attention::cudnn:
+      throw NotModelled("--attention cudnn");
+    case Attention::flash_attn:
       break;
   }
-  throw NotModelled("--attention cudnn");
+  throw NotModelled("--attention flash-attn with --runtime vramfit (PyTorch's own is: --attention flash)");
 }
 
 }  // namespace

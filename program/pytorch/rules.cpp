@@ -19,12 +19,27 @@ namespace vramfit::eager {
 
 namespace {
 
+/// flash_api.cpp (2.8.3) checks both. transformers converts fp32 to what autocast computes in, and otherwise to what
+/// the weights are in.
+void require_flash_attn(const Job& job, const Cluster& cluster) {
+  if (!uses_accelerate(job)) refuse_field(job, "attention");
+  if (cluster.card.device.compute_capability < 80) {
+    throw LibraryFails(fmt::format(
+        "--attention flash-attn on {} (the package has kernels from compute capability 8.0 on: --attention auto)",
+        cluster.card.name));
+  }
+  if (job.precision.compute == Dtype::f32) {
+    throw LibraryFails("--attention flash-attn with --precision fp32 (its kernels compute in 16 bits: bf16-mixed)");
+  }
+}
+
 /// In December 2024 torchtitan set which kernels there are, and cuDNN's was not among them. transformers has code of
 /// its own (eager).
 void require_attention(const Job& job, const Cluster& cluster) {
   const bool is_left_to_pytorch =
       uses_accelerate(job) || job.modeling == Modeling::torchtune || job.modeling == Modeling::torchtitan_02;
   if (job.attention == Attention::math && uses_accelerate(job)) return;
+  if (job.attention == Attention::flash_attn) return require_flash_attn(job, cluster);
   if (job.precision.compute == Dtype::f32) {  // neither flash nor cuDNN computes in it
     if (job.attention != Attention::automatic && job.attention != Attention::efficient) refuse_field(job, "attention");
     return;
@@ -92,6 +107,13 @@ bool is_optimizer_of_loop(const Job& job) {
 
 bool is_ddp(const Job& job) { return job.runtime == Runtime::pytorch && job.mesh.replicate > 1; }
 
+/// Of the Trainer, only where documents are told apart by positions alone.
+bool has_packing(const Job& job) {
+  const bool is_flash_attn = job.attention == Attention::flash_attn;
+  if (job.modeling == Modeling::transformers) return is_flash_attn;
+  return job.modeling == Modeling::trl && (is_flash_attn || job.runtime != Runtime::deepspeed);
+}
+
 /// Where nothing is checkpointed, or another than DDP trains, the Trainer doesn't read them. DDP by itself doesn't look
 /// for unused parameters.
 bool is_choice_of_trainer(const Job& job, std::string_view field) {
@@ -130,8 +152,8 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
   require_card(job, cluster);
   if (job.packs_documents && job.attention == Attention::flash) {
     throw NotModelled(
-        "--packing bfd with --attention flash (the flash-attn package then has kernels of documents in place of a mask "
-        "of their row; --attention auto is, with PyTorch's own kernels)");
+        "--packing bfd with --attention flash (PyTorch's own flash attention takes no masks, which documents then "
+        "have: --attention auto, or flash-attn, the package of that name)");
   }
   if (job.packs_documents && checked_mul(job.micro_batch, job.sequence) < 3) {
     throw NotModelled("--packing bfd with --seq-len 2 and --micro-batch 1 (no token has a label then)");
@@ -140,11 +162,10 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     throw NotModelled(fmt::format("--modeling {} with --seq-len 1 (no token has a label then)", value("modeling")));
   }
   for (const JobField& field : job_fields()) {
-    const bool is_honoured =
-        field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end() ||
-        (field.name == "grpo" && job.modeling == Modeling::trl_grpo) ||
-        (field.name == "packing" && job.modeling == Modeling::trl && job.runtime != Runtime::deepspeed) ||
-        is_choice_of_trainer(job, field.name);
+    const bool is_honoured = field.honoured_by == HonouredBy::every_runtime ||
+                             std::ranges::find(honoured, field.name) != honoured.end() ||
+                             (field.name == "grpo" && job.modeling == Modeling::trl_grpo) ||
+                             (field.name == "packing" && has_packing(job)) || is_choice_of_trainer(job, field.name);
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
   if (job.optimizer == "adamw-4bit" && !has_optimizer(job) && has_trainer(job) &&

@@ -130,7 +130,7 @@ class WhatPeopleType(unittest.TestCase):
         for typed, ours in (
                 (["--precision", "fp16"], ["--precision", "fp16-mixed"]), (["--precision", "BF16"], ["--precision", "bf16-mixed"]),
                 (["--precision", "bf16-true"], ["--precision", "bf16-pure"]), (["--seq-len", "8k"], ["--seq-len", "8192"]), (["--seq-len", "1M"], ["--seq-len", "1048576"]),
-                (["--attention", "flash_attention_2"], ["--attention", "flash"]), (["--attention", "eager"], ["--attention", "math"]),
+                (["--stack", "transformers", "--attention", "flash_attention_2"], ["--stack", "transformers", "--attention", "flash-attn"]), (["--attention", "flash-attention"], ["--attention", "flash"]), (["--attention", "eager"], ["--attention", "math"]),
                 (["--checkpointing", "true"], ["--checkpointing", "full"]), (["--sharding", "ZeRO3"], ["--sharding", "full-shard"]),
                 (["--wrap-embeddings", "False"], ["--wrap-embeddings", "off"]), (["--set", "precision=fp16"], ["--precision", "fp16-mixed"]),
                 (["--optimizer", "adamw_torch_fused"], ["--optimizer", "adamw:fused"]), (["--loss", "chunked"], ["--loss", "chunked:8"])):

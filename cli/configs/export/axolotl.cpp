@@ -37,6 +37,7 @@ constexpr std::array kFields{
     FieldRow{"reentrant_checkpoints", Carried::written},
     FieldRow{"find_unused_parameters", Carried::implied},
     FieldRow{"kernels", Carried::written},
+    FieldRow{"packing", Carried::written},
 };
 
 /// axolotl loads weights in bf16 with bf16: true, which accelerate converts to fp32 under FSDP.
@@ -58,9 +59,9 @@ std::string precision_lines(ExportWriter& writer) {
 
 /// loaders/model.py: _configure_embedding_dtypes, which axolotl's import has, too (tools/axolotl_defaults.cpp).
 void mark_ends(ExportWriter& writer) {
-  if (is_sharded(writer) || !writer.is("method", "full") || writer.is("attention", "flash")) return;
+  if (is_sharded(writer) || !writer.is("method", "full") || writer.is("attention", "flash-attn")) return;
   writer.mark("storage_dtype",
-              "axolotl keeps norms, embeddings and the output layer in fp32 without FSDP or --attention flash");
+              "axolotl keeps norms, embeddings and the output layer in fp32 without FSDP or --attention flash-attn");
 }
 
 std::string fsdp_lines(ExportWriter& writer) {
@@ -135,6 +136,7 @@ void write(ExportWriter& writer) {
   std::string text = fmt::format("base_model: {}\n", yaml_text(writer.model()));
   text += precision_lines(writer) + adapter_lines(writer);
   text += fmt::format("sequence_len: {}\nmicro_batch_size: {}\n", writer.value("seq_len"), writer.value("micro_batch"));
+  if (writer.plan().job.packs_documents) text += "sample_packing: true\n";
   text += fmt::format("gradient_accumulation_steps: {}\n", writer.value("grad_accum"));
   text += fmt::format("gradient_checkpointing: {}\n", hf_checkpointing(writer));
   if (!writer.is("checkpointing", "none")) {

@@ -21,7 +21,7 @@ constexpr std::array kOptimizers{
     Name{"adamw:paged", "paged_adamw_32bit"},       Name{"adamw-8bit:fused", "adamw_bnb_8bit"},
     Name{"adamw-8bit:paged", "paged_adamw_8bit"},   Name{"adafactor:fused", "adafactor"},
     Name{"adamw-8bit:torchao", "adamw_torch_8bit"}, Name{"adamw-4bit:torchao", "adamw_torch_4bit"}};
-constexpr std::array kAttentions{Name{"auto", "sdpa"}, Name{"flash", "flash_attention_2"}, Name{"math", "eager"}};
+constexpr std::array kAttentions{Name{"auto", "sdpa"}, Name{"flash-attn", "flash_attention_2"}, Name{"math", "eager"}};
 constexpr std::array kDtypes{Name{"fp32", "float32"}, Name{"bf16", "bfloat16"}, Name{"fp16", "float16"}};
 
 template <typename Table>

@@ -87,7 +87,7 @@ void read_ddp_switch(const Setting& setting, Draft& draft) {
 
 void read_flash(const Setting& setting, Draft& draft) {
   if (setting.flag()) {
-    draft.set("attention", "flash", setting);
+    draft.set("attention", "flash-attn", setting);
   } else {
     draft.understand(setting, "another attention");
   }

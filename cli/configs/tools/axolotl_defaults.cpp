@@ -22,7 +22,7 @@ void finish_dtypes(Draft& draft) {
 void finish_ends(Draft& draft) {
   const bool is_alone = !draft.is(fact::kParallel, "fsdp") && !draft.is(fact::kParallel, "deepspeed");
   if (!is_alone || draft.is(fact::kLora, "on") || draft.is(fact::kWeights, "fp32")) return;
-  if (draft.is("attention", "flash")) return;
+  if (draft.is("attention", "flash-attn")) return;
   draft.not_modelled(
       "axolotl keeps norms, embeddings and the head in fp32 where all weights are trained without FSDP, DeepSpeed or "
       "flash attention; with attn_implementation: flash_attention_2 they have the others' dtype");

@@ -81,6 +81,14 @@ void read_packing(const Setting& setting, Draft& draft) {
   draft.ignore(setting, "every row is taken as full, packed or not");
 }
 
+void read_neat_packing(const Setting& setting, Draft& draft) {
+  if (setting.flag()) {
+    draft.set(fact::kPacking, "one row", setting, "documents share rows, and each sees itself alone: --packing bfd");
+  } else {
+    draft.understand(setting, "every row is taken as full");
+  }
+}
+
 constexpr std::array kKeys{
     KeyRow{"model_name_or_path", read_model},
     KeyRow{"stage", read_stage},
@@ -102,7 +110,7 @@ constexpr std::array kKeys{
     KeyRow{"gradient_checkpointing_kwargs", read_trainers_options},
     KeyRow{"activation_checkpointing_kwargs", read_trainers_options},
     KeyRow{"packing", read_packing},
-    KeyRow{"neat_packing", read_packed_documents},
+    KeyRow{"neat_packing", read_neat_packing},
     KeyRow{"use_dora", read_dora},
     KeyRow{"do_train", read_training_task},
     KeyRow{"do_eval", read_task},

@@ -34,9 +34,8 @@ constexpr std::array kOptimizers{
 };
 
 constexpr std::array kAttentions{
-    Name{"flash_attention_2", "flash"},
-    Name{"flash_attention_3", "flash"},
-    Name{"fa2", "flash"},
+    Name{"flash_attention_2", "flash-attn"},
+    Name{"fa2", "flash-attn"},
     Name{"sdpa", "auto"},
     Name{"eager", "math"},
     Name{"disabled", "math"},
@@ -90,7 +89,7 @@ void read_weights_dtype(const Setting& setting, Draft& draft) {
 
 void read_packed_documents(const Setting& setting, Draft& draft) {
   if (setting.flag()) {
-    draft.set(fact::kPacking, "on", setting, "every row is taken as full");
+    draft.set(fact::kPacking, "on", setting, "documents share rows, and each sees itself alone: --packing bfd");
   } else {
     draft.understand(setting, "every row is taken as full");
   }

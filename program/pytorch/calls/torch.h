@@ -272,6 +272,7 @@ class Torch final : public Backend {
   void accumulate(int parameter, Tensor gradient) override;
 
  private:
+  friend class FlashAttn;
   friend class Liger;
   friend class LoraKernels;
   /// The node of a tensor that nothing made, which runs as soon as the gradient is there, and gives it away.
@@ -347,7 +348,7 @@ class Torch final : public Backend {
   void ensure_workspace();
   void ensure_lt_workspace();
   void run_attention(AttentionKernel kernel, const std::string& name, const AttentionShape& shape, Dtype dtype,
-                     const Accesses& accesses, double products);
+                     const Accesses& accesses, bool is_backward);
   std::vector<Tensor> attention_forward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,
                                         Accesses inputs);
   std::vector<Tensor> attention_backward(AttentionKernel kernel, const AttentionShape& shape, Dtype dtype,

@@ -10,8 +10,7 @@ namespace vramfit::eager {
 
 namespace {
 
-constexpr double kForwardProducts = 2, kBackwardProducts = 5;  // of attention
-constexpr std::int64_t kOfCudnnEngine = 256;                   // bytes, as cuDNN 9.19 asks for on an H200
+constexpr std::int64_t kOfCudnnEngine = 256;  // bytes, as cuDNN 9.19 asks for on an H200
 
 Work::Unit unit_of(AttentionKernel kernel, bool is_backward) {
   if (kernel == AttentionKernel::cudnn) {
@@ -24,8 +23,8 @@ Work::Unit unit_of(AttentionKernel kernel, bool is_backward) {
 
 /// Two products in forward, Q K^T and P V; in backward Q K^T again, and one for each of the gradients of V, P, Q and K.
 void Torch::run_attention(AttentionKernel kernel, const std::string& name, const AttentionShape& s, Dtype dtype,
-                          const Accesses& accesses, double products) {
-  const bool is_backward = products == kBackwardProducts;
+                          const Accesses& accesses, bool is_backward) {
+  const double products = is_backward ? 5 : 2;
   const auto sequence = static_cast<double>(s.sequence);
   const double scores =
       static_cast<double>(s.batch * s.heads) * sequence * attended_rows({.causal = s.causal}, sequence);
@@ -58,7 +57,7 @@ std::vector<Tensor> Torch::flash_forward(const AttentionShape& s, Dtype dtype, A
   outputs.push_back(value(1, Dtype::i64, "attention rng unused"));
   if (s.drops) outputs[2] = value(2, Dtype::i64, "attention rng state");  // made anew for the seed and its offset
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
-  run_attention(AttentionKernel::flash, "aten::_flash_attention_forward", s, dtype, inputs, kForwardProducts);
+  run_attention(AttentionKernel::flash, "aten::_flash_attention_forward", s, dtype, inputs, false);
   return outputs;
 }
 
@@ -77,7 +76,7 @@ std::vector<Tensor> Torch::flash_backward(const AttentionShape& s, Dtype dtype, 
   const Tensor all_dk = temporary(s.shares_heads() ? n : 0, dtype, "dk of all heads");
   const Tensor all_dv = temporary(s.shares_heads() ? n : 0, dtype, "dv of all heads");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
-  run_attention(AttentionKernel::flash, "aten::_flash_attention_backward", s, dtype, inputs, kBackwardProducts);
+  run_attention(AttentionKernel::flash, "aten::_flash_attention_backward", s, dtype, inputs, true);
   return gradients;
 }
 
@@ -93,7 +92,7 @@ std::vector<Tensor> Torch::efficient_forward(const AttentionShape& s, Dtype dtyp
   const bool is_wide = dtype != Dtype::f32 && s.head_dim > 128;
   const Tensor sums = temporary(is_wide ? outputs.front().elements : 0, Dtype::f32, "attention, added up");
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
-  run_attention(AttentionKernel::efficient, "aten::_efficient_attention_forward", s, dtype, inputs, kForwardProducts);
+  run_attention(AttentionKernel::efficient, "aten::_efficient_attention_forward", s, dtype, inputs, false);
   return outputs;
 }
 
@@ -116,7 +115,7 @@ std::vector<Tensor> Torch::efficient_backward(const AttentionShape& s, Dtype dty
                                  : efficient_workspace_in_16_bits(heads, s.sequence, s.head_dim, device_).n;
   const Tensor sum = temporary(bytes, Dtype::u8, "dq_accum");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
-  run_attention(AttentionKernel::efficient, "aten::_efficient_attention_backward", s, dtype, inputs, kBackwardProducts);
+  run_attention(AttentionKernel::efficient, "aten::_efficient_attention_backward", s, dtype, inputs, true);
   return gradients;
 }
 
@@ -132,7 +131,7 @@ std::vector<Tensor> Torch::cudnn_forward(const AttentionShape& s, Dtype dtype, A
   outputs.push_back(std::move(offset));
   const Tensor workspace = temporary(kOfCudnnEngine, Dtype::u8, "cuDNN workspace");
   for (const Tensor& output : outputs) inputs.push_back(writes(output));
-  run_attention(AttentionKernel::cudnn, "aten::_cudnn_attention_forward", s, dtype, inputs, kForwardProducts);
+  run_attention(AttentionKernel::cudnn, "aten::_cudnn_attention_forward", s, dtype, inputs, false);
   return outputs;
 }
 
@@ -150,7 +149,7 @@ std::vector<Tensor> Torch::cudnn_backward(const AttentionShape& s, Dtype dtype, 
   const Tensor workspace =
       temporary(checked_add(checked_add(of_frontend, of_heads), kOfCudnnEngine), Dtype::u8, "cuDNN workspace");
   for (const Tensor& gradient : gradients) inputs.push_back(writes(gradient));
-  run_attention(AttentionKernel::cudnn, "aten::_cudnn_attention_backward", s, dtype, inputs, kBackwardProducts);
+  run_attention(AttentionKernel::cudnn, "aten::_cudnn_attention_backward", s, dtype, inputs, true);
   return gradients;
 }
 

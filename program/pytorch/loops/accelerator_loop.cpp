@@ -16,6 +16,7 @@ AcceleratorLoop::Inputs AcceleratorLoop::moved_inputs() {
   inputs.ids = tokens("ids");
   inputs.mask = tokens("mask");
   inputs.labels = tokens("labels");
+  inputs.documents.count = parts_.documents;
   return inputs;
 }
 

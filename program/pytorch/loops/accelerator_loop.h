@@ -16,7 +16,8 @@ class AcceleratorLoop : public Loop {
 
  protected:
   struct Inputs {
-    Tensor ids, mask, labels;         // mask: of packed documents, positions instead
+    Tensor ids, mask, labels;  // mask: of packed documents, positions instead
+    PackedDocuments documents = {};
     std::vector<Tensor> others = {};  // which nothing here reads
   };
   /// What the collator gave, on the card.

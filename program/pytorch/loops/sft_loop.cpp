@@ -23,9 +23,10 @@ class SftLoop : public ScoredLoop {
     inputs.ids = tokens("ids");
     inputs.labels = tokens("labels");
     inputs.mask = tokens("positions");
-    for (const char* const what : {"ends of queries' documents", "ends of keys' documents"}) {
-      inputs.others.push_back(sent(checked_add(parts_.documents, 1), Dtype::i32, what));
-    }
+    const auto ends = [&](const char* what) { return sent(checked_add(parts_.documents, 1), Dtype::i32, what); };
+    inputs.documents.count = parts_.documents;
+    inputs.documents.ends_of_queries = ends("ends of queries' documents");
+    inputs.documents.ends_of_keys = ends("ends of keys' documents");
     inputs.others.push_back(sent(parts_.job.sequence, Dtype::i32, "documents of tokens"));
     return inputs;
   }

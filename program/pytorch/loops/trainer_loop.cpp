@@ -11,6 +11,7 @@ void TrainerLoop::micro_batch(Place place) {
   if (place.is_first) begin_step();
   parts_.wrapper.sync_gradients(place.is_last);
   const Inputs& inputs = batches_[next_++];
+  parts_.model.set_documents(inputs.documents);
   Tensor loss = loss_of(inputs);
   Tensor whole = detached(loss);
   backward_of(std::move(loss), place.is_last);

@@ -8,6 +8,7 @@
 
 #include "job/job.h"
 #include "model_specs/graph.h"
+#include "program/pytorch/calls/flash_attn.h"
 #include "program/pytorch/calls/torch.h"
 #include "program/pytorch/wrappers/wrapper.h"
 
@@ -38,6 +39,8 @@ class Model {
   /// the loop passes, or empty, or of packed documents their positions, and `items` what it passes beside, which all
   /// blocks are passed on.
   virtual Tensor prepare(Tensor embedded, const Tensor& /*mask*/, const Tensor& /*items*/) { return embedded; }
+  /// Which documents lie in the row that it is given next.
+  virtual void set_documents(const PackedDocuments& /*documents*/) {}
   /// The code of a block, with what it is passed beside its input: a checkpoint keeps both until backward.
   virtual CheckpointBody block(std::size_t number) = 0;
   /// A block as hooks see it, which are around its checkpoint. Only where modules have hooks.

@@ -28,7 +28,7 @@ void require_usual_attention(const Graph& graph, const Job& job) {
   const std::string& asked = graph.library_attention;
   if (asked.empty() || job.attention != Attention::automatic) return;
   const char* flag = asked == "eager"               ? " (--attention math is)"
-                     : asked == "flash_attention_2" ? " (--attention flash is)"
+                     : asked == "flash_attention_2" ? " (--attention flash-attn is)"
                                                     : "";
   refuse_model(job, fmt::format("attn_implementation {} of the model's configuration{}", printable(asked), flag));
 }

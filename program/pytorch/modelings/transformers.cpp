@@ -22,9 +22,10 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       llama_(llama_graph(graph, job)),
       uses_liger_(liger_kernels(job, llama_)),
       liger_(torch),
-      // The library has no other code for Gemma 2, whose scores may be capped, or for sinks (gpt-oss), and picks it
-      // there.
-      is_eager_(is_gemma2(llama_) || llama_.style.has_sinks || job.attention == Attention::math),
+      is_flash_attn_(job.attention == Attention::flash_attn),
+      // PyTorch's kernels cap no scores, as Gemma 2 may, and none has sinks (gpt-oss): the library then has its own
+      // code.
+      is_eager_((is_gemma2(llama_) && !is_flash_attn_) || llama_.style.has_sinks || job.attention == Attention::math),
       packs_documents_(job.packs_documents),
       hidden_dtype_(hidden_dtype(graph, job, llama_.embedding)),
       scale_dtype_(scale_dtype(graph, job, llama_)),
@@ -46,16 +47,18 @@ void Transformers::require_code(const Job& job) const {
   };
   const bool has_masks = std::ranges::any_of(
       llama_.blocks, [&](const LlamaBlock& l) { return hides_keys(l.window, llama_.sizes.sequence); });
-  if (is_gemma2(llama_) && !is_left_to_library) refuse_kernel("Gemma 2's scores");
-  if (llama_.style.has_sinks && !is_left_to_library) refuse_kernel("attention sinks");
-  if (has_masks && !is_left_to_library) refuse_kernel("sliding windows");
-  if (job.packs_documents && !is_left_to_library) refuse_kernel("masks of packed documents");
-  if (is_eager_ && llama_.attention_dropout > 0) {
-    refuse_model(job, "attention_dropout in eager attention (with PyTorch's kernels it is)");
+  if ((is_eager_ || is_flash_attn_) && llama_.attention_dropout > 0) {
+    refuse_model(job, fmt::format("attention_dropout in {} (with PyTorch's kernels it is)",
+                                  is_eager_ ? "eager attention" : "the flash-attn package"));
   }
   if (!llama_.style.is_packed && llama_.sizes.rotated_dims != llama_.sizes.head_dim) {
     refuse_model(job, "heads that are rotated in part");
   }
+  if (llama_.style.has_sinks && !is_left_to_library) refuse_kernel("attention sinks");
+  if (is_flash_attn_) return;
+  if (is_gemma2(llama_) && !is_left_to_library) refuse_kernel("Gemma 2's scores");
+  if (has_masks && !is_left_to_library) refuse_kernel("sliding windows");
+  if (job.packs_documents && !is_left_to_library) refuse_kernel("masks of packed documents");
 }
 
 std::vector<Module> Transformers::modules() const {
@@ -311,7 +314,8 @@ CheckpointBody Transformers::block(std::size_t number) {
   const Positions positions{.ids = ids_,
                             .items = items_,
                             .rotations = rotations_.at(static_cast<std::size_t>(layer.rope_table)),
-                            .mask = layer.window > 0 ? window_mask_ : mask_};
+                            .mask = layer.window > 0 ? window_mask_ : mask_,
+                            .documents = documents_};
   return [this, &layer, positions](const Tensor& x) { return run(layer, x, positions); };
 }
 
@@ -364,6 +368,7 @@ Tensor Transformers::head(Tensor h, const std::function<Tensor(Tensor)>& before_
     h = norm(h, llama_.norm, llama_.sizes.hidden);
   }
   ids_ = items_ = mask_ = window_mask_ = {};
+  documents_ = {};
   rotations_.clear();
   embedded_ = {};
   h = before_output(std::move(h));

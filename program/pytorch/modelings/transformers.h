@@ -35,6 +35,7 @@ class Transformers final : public Model {
   /// the tables of cosines and sines.
   void convert_buffers(Dtype dtype) override;
   Tensor prepare(Tensor embedded, const Tensor& mask, const Tensor& items) override;
+  void set_documents(const PackedDocuments& documents) override { documents_ = documents; }
   CheckpointBody block(std::size_t number) override;
   Submodule layer(std::size_t number) const override {
     return {.name = llama_.blocks.at(number).name, .parameters = {}};
@@ -57,6 +58,7 @@ class Transformers final : public Model {
     Tensor ids, items;
     Rotations rotations;
     Tensor mask;  // empty: none
+    PackedDocuments documents;
   };
 
   void require_code(const Job& job) const;
@@ -99,6 +101,7 @@ class Transformers final : public Model {
   AttentionKernel kernel_of(Dtype dtype, bool is_masked) const;
   bool has_values_heads_first(const Tensor& v, bool is_masked) const;
   Tensor attended(const QueriesKeysValues& qkv, const Tensor& mask);
+  Tensor attended_by_flash_attn(const QueriesKeysValues& qkv, const Positions& positions);
   /// With what the layer that calls it keeps until it returns.
   Attended attention(const LlamaBlock& layer, const Tensor& x, const Positions& positions);
   Tensor activated(const Tensor& x);
@@ -128,7 +131,7 @@ class Transformers final : public Model {
   LlamaGraph llama_;
   LigerKernels uses_liger_;
   Liger liger_;
-  bool is_eager_;  // attention
+  bool is_flash_attn_, is_eager_;  // attention
   bool packs_documents_;
   Dtype hidden_dtype_, scale_dtype_;
   AxolotlParts uses_axolotl_;
@@ -137,7 +140,8 @@ class Transformers final : public Model {
   std::vector<Tensor> frequencies_, original_frequencies_;  // by table
   Tensor embedding_scale_;
   Tensor ids_, items_;
-  Tensor mask_, window_mask_;         // empty: none
+  Tensor mask_, window_mask_;  // empty: none
+  PackedDocuments documents_;
   std::vector<Rotations> rotations_;  // by table
   Tensor embedded_, hidden_;          // locals of LlamaModel.forward and LlamaForCausalLM.forward
 };

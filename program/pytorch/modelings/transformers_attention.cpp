@@ -142,6 +142,7 @@ AttentionShape Transformers::shape_of(Layout layout, bool is_masked) const {
 }
 
 AttentionKernel Transformers::kernel_of(Dtype dtype, bool is_masked) const {
+  if (is_flash_attn_) return AttentionKernel::flash;
   return torch_.attention_kernel(shape_of(Layout::tokens_first, is_masked), torch_.autocast().value_or(dtype),
                                  is_masked);
 }
@@ -171,6 +172,12 @@ Tensor Transformers::attended(const QueriesKeysValues& qkv, const Tensor& mask) 
   return is_copied && shape.heads > 1 ? torch_.clone(out) : out;
 }
 
+Tensor Transformers::attended_by_flash_attn(const QueriesKeysValues& qkv, const Positions& positions) {
+  const AttentionShape shape = shape_of(qkv.layout, false);
+  return FlashAttn(torch_).attention({.q = qkv.q, .k = qkv.k, .v = qkv.v, .values_lie_apart = llama_.style.is_packed},
+                                     shape, positions.ids, positions.documents);
+}
+
 Transformers::Attended Transformers::attention(const LlamaBlock& l, const Tensor& x, const Positions& positions) {
   const LlamaSizes& s = llama_.sizes;
   const bool is_masked = bool{positions.mask.storage};
@@ -185,6 +192,8 @@ Transformers::Attended Transformers::attention(const LlamaBlock& l, const Tensor
   Attended made;
   if (is_eager_) {
     made = attended_eagerly(l, qkv, positions.mask);
+  } else if (is_flash_attn_) {
+    made.out = attended_by_flash_attn(qkv, positions);
   } else {
     made.out = attended(qkv, positions.mask);
   }

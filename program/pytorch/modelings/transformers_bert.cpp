@@ -33,6 +33,7 @@ void Bert::require_code(const Job& job) const {
         "BERT with FSDP2 (accelerate shards its embeddings as one unit and the words' table in it once more, which "
         "PyTorch refuses: --sharding no-shard works)");
   }
+  if (job.attention == Attention::flash_attn) refuse_model(job, "BERT with --attention flash-attn");
   if (bert_.activation == Activation::relu) refuse_model(job, "BERT with relu");
   for (const double rate : {bert_.dropout.embedding, bert_.dropout.attention, bert_.dropout.hidden}) {
     if (rate == 1) refuse_model(job, "BERT with a dropout of 1");  // which PyTorch computes otherwise

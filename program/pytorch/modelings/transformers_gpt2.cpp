@@ -29,6 +29,7 @@ void Gpt2::require_code(const Job& job) const {
     refuse_model(job, "GPT-2 with --runtime deepspeed (--stack " + job_field_named("modeling").get(job) + " is)");
   }
   if (is_eager_ && gpt2_.upcasts_scores) refuse_model(job, "GPT-2 with reorder_and_upcast_attn and --attention math");
+  if (job.attention == Attention::flash_attn) refuse_model(job, "GPT-2 with --attention flash-attn");
   if (job.packs_documents) refuse_model(job, "GPT-2 with --packing bfd");
   // Its mask is passed by position, so that it goes before what else a checkpoint is passed.
   const bool is_checkpointed = !std::holds_alternative<NoCheckpointing>(job.checkpointing);

@@ -127,6 +127,13 @@ Tensor Masks::of_documents(const Tensor& positions, std::int64_t window) {
   return for_.is_eager ? as_numbers(allowed) : allowed;
 }
 
+/// flash_attention_mask: none, where no token is padding. Documents are looked for, and found again by the kernels.
+void Masks::look_for_flash_attn(const Tensor& given, bool packs_documents) {
+  if (!packs_documents) return look_for_padding(given);
+  const Scope scope(torch_.heap(), "mask");
+  const Tensor documents = documents_of(given);
+}
+
 Tensor Masks::as_numbers(const Tensor& allowed) {
   const Tensor zero = constant("aten::zeros", {}, 1, for_.dtype, "zero");
   const Tensor least = constant("aten::scalar_tensor", {}, 1, for_.dtype, "least number");
@@ -158,7 +165,11 @@ void Transformers::make_masks(const Tensor& given) {
   Masks masks(
       torch_,
       {.batch = llama_.sizes.batch, .sequence = llama_.sizes.sequence, .dtype = hidden_dtype_, .is_eager = is_eager_});
-  const auto mask_of = [&](std::int64_t window) {
+  const auto mask_of = [&](std::int64_t window) -> Tensor {
+    if (is_flash_attn_) {
+      masks.look_for_flash_attn(given, packs_documents_);
+      return {};
+    }
     return packs_documents_ ? masks.of_documents(given, window) : masks.of_scores(given, window);
   };
   if (!is_of_one_kind) mask_ = mask_of(0);

@@ -28,6 +28,8 @@ class Masks {
   Tensor of_documents(const Tensor& positions, std::int64_t window);
   /// For queries that see all keys: that `given` hides none, in which case no attention needs a mask.
   void look_for_padding(const Tensor& given);
+  /// For the flash-attn package. `given`: as for the first two.
+  void look_for_flash_attn(const Tensor& given, bool packs_documents);
 
  private:
   Tensor constant(const char* call, const Accesses& inputs, std::int64_t elements, Dtype dtype, const char* what);

@@ -47,7 +47,7 @@ const std::vector<Drawn> kDrawn{
       "lion:fused"}},
     {"optimizer_in_backward", {"off", "off", "off", "on"}},
     {"loss", {"full", "chunked:4"}},
-    {"attention", {"auto", "flash", "math", "efficient"}},
+    {"attention", {"auto", "flash", "math", "efficient", "flash-attn"}},
     {"allocator", {"expandable", "native"}},
     {"frozen_dtype", {"", "", "fp32", "bf16"}},
     {"quantization", {"", "", "nf4", "nf4-double", "int8"}},

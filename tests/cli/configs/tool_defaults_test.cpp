@@ -64,16 +64,23 @@ TEST_CASE("axolotl's changes of the model's configuration are ignored only where
   CHECK(says(changed("{num_hidden_layers: 2}").unmodelled, "overrides_of_model_config", "configuration"));
 }
 
-TEST_CASE("documents that other tools pack are full rows with the flash-attn package alone") {
+TEST_CASE("documents that other tools pack are told apart with the flash-attn package alone") {
   const std::string axolotl = kAxolotl + "sample_packing: true\n", factory = kFactory + "neat_packing: true\n";
   for (const char* const attention : {"", "attn_implementation: sdpa\n", "attn_implementation: eager\n"}) {
     CAPTURE(attention);
     CHECK(is_unmodelled(imported("axolotl.yaml", axolotl + attention), "sample_packing: documents in one row"));
   }
   CHECK(is_unmodelled(imported("lora.yaml", factory), "neat_packing: documents in one row"));
-  CHECK(imported("lora.yaml", factory + "flash_attn: fa2\n").unmodelled.empty());
+  const ImportedJob packed = imported("lora.yaml", factory + "flash_attn: fa2\nper_device_train_batch_size: 1\n");
+  CHECK(packed.unmodelled.empty());
+  CHECK(testing::value_of(packed, "packing") == "bfd");
+  CHECK(testing::value_of(packed, "attention") == "flash-attn");
+  const std::string several = factory + "flash_attn: fa2\nper_device_train_batch_size: 2\n";
+  CHECK(is_unmodelled(imported("lora.yaml", several), "and more than one row"));
   CHECK(imported("lora.yaml", kFactory + "packing: true\n").unmodelled.empty());
-  CHECK_FALSE(is_unmodelled(imported("axolotl.yaml", axolotl + "attn_implementation: flash_attention_2\n"), "packing"));
+  const ImportedJob multipack = imported("axolotl.yaml", axolotl + "attn_implementation: flash_attention_2\n");
+  CHECK_FALSE(is_unmodelled(multipack, "packing"));
+  CHECK(testing::value_of(multipack, "packing") == "bfd");
 }
 
 TEST_CASE("a file of LLaMA-Factory's that predicts or evaluates without do_train is no training") {

@@ -51,7 +51,7 @@ TEST_CASE("what axolotl keeps in fp32 is marked, unless its flash attention has 
   PlanFile plan;
   plan.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B"));
   plan.cluster = parse_cluster("1xH100-80GB");
-  for (const std::string attention : {"auto", "flash"}) {
+  for (const std::string attention : {"auto", "flash-attn"}) {
     Job job = on_stack(unresolved_job(), defaults_of(stack_named("transformers"), plan.cluster));
     job_field_named("storage_dtype").set(job, "bf16");
     job_field_named("state_dtype").set(job, "bf16");

@@ -13,7 +13,7 @@ import types
 
 import torch
 from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, BitsAndBytesConfig, Trainer, TrainingArguments
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, BitsAndBytesConfig, DataCollatorWithFlattening, Trainer, TrainingArguments
 from transformers.initialization import no_init_weights
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
@@ -43,7 +43,7 @@ def parse(arguments):
     parser.add_argument("--dora", action="store_true", help="adapters with magnitudes")
     parser.add_argument("--frozen-dtype", choices=["bf16", "fp16", "fp32"], default="bf16", help="of the base under adapters")
     parser.add_argument("--quantization", choices=["none", "nf4", "nf4-double"], default="none", help="of the base, by bitsandbytes")
-    parser.add_argument("--attention", choices=["flash", "auto", "math"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards; math: eager, the library's own code")
+    parser.add_argument("--attention", choices=["flash", "auto", "math", "flash-attn"], default="flash", help="auto: as PyTorch picks, which prefers cuDNN on some cards; math: eager, the library's own code; flash-attn: that package (flash_attention_2)")
     parser.add_argument("--fsdp", choices=["none", "full-shard", "shard-grad-op", "hybrid-shard", "hybrid-shard-zero2"], default="none", help="FSDP2 as accelerate sets it up, on the ranks of torchrun")
     parser.add_argument("--fsdp-version", type=int, choices=[1, 2], default=2, help="1: FSDP1 as accelerate's YAML files have it")
     parser.add_argument("--backward-prefetch", choices=["pre", "post", "none"], default="pre", help="of FSDP1")
@@ -56,7 +56,7 @@ def parse(arguments):
     parser.add_argument("--sizes", nargs="*", default=[], metavar="KEY=VALUE", help="of ZeRO-3, as DeepSpeed's configuration calls them; the Trainer fills in auto")
     parser.add_argument("--liger", type=json.loads, metavar="JSON", help="use_liger_kernel, with this liger_kernel_config")
     parser.add_argument("--axolotl", nargs="*", default=[], choices=["mlp", "qkv", "o"], help="linears that its kernels compute")
-    parser.add_argument("--packing", choices=["none", "wrapped", "bfd"], default="none", help="packing_strategy of SFTTrainer")
+    parser.add_argument("--packing", choices=["none", "wrapped", "bfd"], default="none", help="packing_strategy of SFTTrainer; of the Trainer: bfd has rows of documents with their positions, and no mask")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--events", help="file for every allocation and free")
@@ -74,6 +74,17 @@ class Texts(torch.utils.data.Dataset):
 
     def __getitem__(self, _):
         return {"input_ids": self.ids, "attention_mask": torch.ones_like(self.ids), "labels": self.ids}
+
+
+class Documents(DataCollatorWithFlattening):
+    """One row of all that it is given, with positions that begin anew in each document. A single row is two documents."""
+
+    def __call__(self, rows, **options):
+        if len(rows) == 1:
+            ids = rows[0]["input_ids"]
+            half = (len(ids) + 1) // 2
+            rows = [{"input_ids": part, "labels": part} for part in (ids[:half], ids[half:])]
+        return super().__call__([{"input_ids": row["input_ids"], "labels": row["labels"]} for row in rows], **options)
 
 
 class Marks:
@@ -147,7 +158,8 @@ def adapted_model_of(options):
 
 
 def attention_of(options):
-    return {"attn_implementation": "eager"} if options.attention == "math" else {}
+    name = {"math": "eager", "flash-attn": "flash_attention_2"}.get(options.attention)
+    return {} if name is None else {"attn_implementation": name}
 
 
 def loaded_in_4_bits(model, options, dtype):
@@ -247,10 +259,11 @@ def run(options, make_trainer):
 
 
 def trainer_of(options):
+    rows = {"train_dataset": Texts(options.sequence), **({} if options.packing == "none" else {"data_collator": Documents()})}
     if options.zero == 3 and options.quantization == "none":  # arguments come first, so that parameters are parted as they are made
         arguments = TrainingArguments(**settings_of(options))
-        return Marked(model=model_of(options), args=arguments, train_dataset=Texts(options.sequence))
-    return Marked(model=model_of(options), args=TrainingArguments(**settings_of(options)), train_dataset=Texts(options.sequence))
+        return Marked(model=model_of(options), args=arguments, **rows)
+    return Marked(model=model_of(options), args=TrainingArguments(**settings_of(options)), **rows)
 
 
 if __name__ == "__main__":

@@ -82,6 +82,13 @@ TEST_CASE("packed documents are one row with a mask of its length squared, in an
   CHECK(why("attention", "auto").empty());
 }
 
+TEST_CASE("the flash-attn package has no mask for packed documents") {
+  Job job = sft_job("packing", "bfd");
+  job_field_named("attention").set(job, "flash-attn");
+  job_field_named("seq_len").set(job, "1024");
+  CHECK(largest_of(job, "mask: ") == Bytes{1025 * 8});  // positions, and one before
+}
+
 TEST_CASE("what counts and picks the labels that are trained takes tiles of the card's own size") {
   const auto device = [](int capability, int sms) {
     return Device{.name = "", .compute_capability = capability, .sm_count = sms};
