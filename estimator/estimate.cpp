@@ -167,18 +167,20 @@ void set_speed(Estimate& e, const program::Program& program, const Graph& graph,
   if (const std::string note = network_note(e.cluster); !note.empty()) e.assumptions.push_back(note);
 }
 
-/// Estimates the job, and beside it does what suggestions can be begun with.
-void beside_suggestions(std::optional<Suggestions>& suggestions, const std::function<void()>& estimate_job) {
+/// Estimates the job, and beside it does what suggestions can be begun with. `needs`: what the job does then.
+void beside_suggestions(std::optional<Suggestions>& suggestions, const std::function<void()>& estimate_job,
+                        const std::function<Suggestions::Needs()>& needs) {
   const std::size_t parts = suggestions ? suggestions->parts_ahead() : 0;
   if (parts == 0) return estimate_job();
-  std::atomic<bool> are_wanted = true;
+  std::atomic<bool> are_wanted = true, is_estimated = false;
   in_parallel(1 + parts, [&](std::size_t part) {
     if (part > 0) {
-      if (are_wanted) suggestions->do_ahead(part - 1);
+      if (are_wanted) suggestions->do_ahead(part - 1, is_estimated ? std::optional(needs()) : std::nullopt);
       return;
     }
     try {
       estimate_job();
+      is_estimated = true;
     } catch (...) {
       are_wanted = false;
       throw;
@@ -201,8 +203,9 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
     const program::Program& own = made ? *made : *options.program;
     e.ranks = {estimate_program(own, graph, e.job, e.cluster, {.run = options.run})};
   };
-  beside_suggestions(suggestions, estimate_job);
-  const program::Program& program = made ? *made : *options.program;
+  const auto needs = [&] { return Suggestions::Needs{e, made ? *made : *options.program}; };
+  beside_suggestions(suggestions, estimate_job, needs);
+  const program::Program& program = needs().program;
   RankEstimate& rank = e.ranks.front();
   add_host_loading(rank, spec, graph, e.job, program);
   e.verdict = verdict_of(rank, e.capacity);

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/process/keep_memory.h"
+
 namespace vramfit {
 
 namespace {
@@ -132,7 +134,10 @@ void in_parallel(std::size_t count, const std::function<void(std::size_t)>& work
   while (others.size() + 1 < threads_for(count)) {
     crew.add();
     try {
-      others.emplace_back(take);
+      others.emplace_back([&] {
+        ask_for_large_pages_in_thread();
+        take();
+      });
     } catch (const std::exception&) {  // no more threads are to be had, or no memory for them: those that run do
       crew.leave();
       break;

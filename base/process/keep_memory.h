@@ -9,4 +9,8 @@ namespace vramfit {
 /// malloc is another one.
 void keep_freed_memory();
 
+/// The same large pages for what the calling thread allocates, which has its own heap. Once, when it begins; nothing
+/// unless keep_freed_memory() was called.
+void ask_for_large_pages_in_thread();
+
 }  // namespace vramfit

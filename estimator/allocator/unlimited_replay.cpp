@@ -302,6 +302,7 @@ UnlimitedReplay::Most UnlimitedReplay::play(const CompactLedger::Run& run) {
     most.is_played = true;
     return most;
   }
+  if (!only_small_) large_blocks_.reset();
   most.is_played = only_small_ ? play<true>(run.begin, run.end, most) : play<false>(run.begin, run.end, most);
   if (run.allocates) {
     stats_.requested.peak = std::max(stats_.requested.peak, stats_.requested.current + run.most_bytes);
@@ -312,6 +313,7 @@ UnlimitedReplay::Most UnlimitedReplay::play(const CompactLedger::Run& run) {
 }
 
 void UnlimitedReplay::free(const Event& event) {
+  large_blocks_.reset();
   release(static_cast<std::uint32_t>(event.id));
   stats_.requested.current += event.bytes;
 }
@@ -326,6 +328,7 @@ AllocatorStats UnlimitedReplay::stats() const {
 void UnlimitedReplay::swap(std::int64_t found, std::int64_t made) {
   const auto a = static_cast<std::size_t>(found), b = static_cast<std::size_t>(made);
   if (only_small_ && owned_[a] != kNone) return;
+  if (!only_small_) large_blocks_.reset();
   std::swap(owned_[a], owned_[b]);
   for (const std::size_t id : {a, b}) {
     if (owned_[id] != kNone) blocks_[owned_[id]].owner = static_cast<std::uint32_t>(id);
@@ -340,15 +343,26 @@ void UnlimitedReplay::note_segment(const Block& block, bool is_new) {
   (CompactLedger::is_small(block.pool) ? segments_.small : segments_.large) += is_new ? own : 0 - own;
 }
 
-/// Segments with the places and owners of all allocated blocks: free neighbours are always joined.
-ReplayState UnlimitedReplay::state() const {
+/// Of allocated blocks.
+template <bool is_only_small>
+ReplayState UnlimitedReplay::blocks_state() const {
   constexpr std::uint64_t kOfSize = 0xC2B2AE3D27D4EB4F;
-  ReplayState state{.large = segments_.large + driver_->state(), .small = segments_.small};
+  ReplayState state;
   for (const Block& block : blocks_) {
+    if (is_only_small && !CompactLedger::is_small(block.pool)) continue;
     if (block.size == 0 || block.is_free) continue;
     (CompactLedger::is_small(block.pool) ? state.small : state.large) +=
         (block.address + block.size * kOfSize) * ledger_->words[block.owner];
   }
+  return state;
+}
+
+/// Segments with the places and owners of all allocated blocks: free neighbours are always joined.
+ReplayState UnlimitedReplay::state() {
+  ReplayState state = large_blocks_ ? blocks_state<true>() : blocks_state<false>();
+  if (!large_blocks_) large_blocks_ = state.large;
+  state.large = *large_blocks_ + segments_.large + driver_->state();
+  state.small += segments_.small;
   return state;
 }
 

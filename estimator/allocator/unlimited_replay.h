@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "estimator/allocator/caching_allocator.h"
@@ -109,7 +110,7 @@ class UnlimitedReplay {
 
   // As those of LedgerReplay.
   void swap(std::int64_t found, std::int64_t made);
-  ReplayState state() const;
+  ReplayState state();
   void repeat_up_to(const UnlimitedReplay& end, const AllocatorStats& then);
   void set_only_small(bool only_small) { only_small_ = only_small; }
   static bool pools_are_apart() { return true; }
@@ -147,6 +148,8 @@ class UnlimitedReplay {
   void insert(FreeBuckets& free, std::uint32_t number);
   void move(FreeBuckets& free, std::uint32_t number, std::uint8_t bucket_before, FreeBuckets::Key before);
   void empty_cache();
+  template <bool is_only_small>
+  ReplayState blocks_state() const;
   std::uint32_t add_block(const Block& block);
   void note_segment(const Block& block, bool is_new);
   FreeBuckets::Key key_of(std::uint32_t number) const {
@@ -163,8 +166,9 @@ class UnlimitedReplay {
   std::vector<std::uint32_t> owned_;                                // blocks, by id
   std::int64_t allocated_ = 0;                                      // in units of kMinBlock
   std::array<std::uint32_t, std::size_t{2} * kStreams> in_pair_{};  // likewise, by pool: of a pair that has begun
-  AllocatorStats stats_;  // without what stats() adds: allocated and active now
-  ReplayState segments_;  // sums over segments, of fingerprints
+  AllocatorStats stats_;                       // without what stats() adds: allocated and active now
+  ReplayState segments_;                       // sums over segments, of fingerprints
+  std::optional<std::uint64_t> large_blocks_;  // a sum over those that are allocated, where none has changed since
   bool only_small_ = false, placement_mattered_ = false;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <functional>
 #include <iterator>
 #include <optional>
@@ -293,16 +294,20 @@ std::optional<Suggestion> offload(const Estimate& e, const Estimated& from, cons
 
 }  // namespace
 
-/// A kind of change, and what has been done of it ahead.
+/// A kind of change, and what has been done of it.
 struct Suggestions::Change {
-  vramfit::Change made;
-  bool is_walked = false;
-  std::optional<Walked> walked = {};
+  explicit Change(vramfit::Change change) : changed(std::move(change)) {}
+
+  vramfit::Change changed;
+  std::atomic<bool> is_walked = false;
+  bool is_made = false;
+  std::optional<Walked> walked;
+  std::optional<Suggestion> suggestion;
 };
 
 Suggestions::Suggestions(const Estimate& e, Estimated from) : from_(from), job_(e.job) {
   for (vramfit::Change& change : changes_of(e, from_.spec, from_.has_default_loss)) {
-    changes_.push_back({.made = std::move(change)});
+    changes_.emplace_back(std::move(change));
   }
 }
 
@@ -311,23 +316,29 @@ Suggestions::~Suggestions() = default;
 /// The engine's are done before threads would have memory of their own.
 std::size_t Suggestions::parts_ahead() const {
   if (job_.runtime == Runtime::vramfit) return 0;
-  return has_many_segments(from_) ? std::min(changes_.size(), kFewSuggestions) : changes_.size();
+  return 2 * (has_many_segments(from_) ? std::min(changes_.size(), kFewSuggestions) : changes_.size());
 }
 
-void Suggestions::do_ahead(std::size_t part) {
-  Change& change = changes_[part];
-  if (change.made.concerns_logits) return;
-  change.walked = walked(change.made, job_, from_);
-  change.is_walked = true;
+void Suggestions::do_ahead(std::size_t part, const std::optional<Needs>& job) {
+  const std::size_t count = parts_ahead() / 2;
+  Change& change = changes_[part % count];
+  if (change.changed.concerns_logits) return;
+  if (part < count) {
+    change.walked = walked(change.changed, job_, from_);
+    change.is_walked = true;
+  } else if (job && change.is_walked) {
+    make(change, *job);
+  }
 }
 
-std::optional<Suggestion> Suggestions::suggestion(Change& change, const Estimate& e,
-                                                  const program::Program& program) const {
-  if (!change.is_walked) change.walked = walked(change.made, job_, from_);
+/// Unless that has been done.
+void Suggestions::make(Change& change, const Needs& job) const {
+  if (std::exchange(change.is_made, true)) return;
+  if (!change.is_walked) change.walked = walked(change.changed, job_, from_);
   const std::optional<Walked> with = std::exchange(change.walked, std::nullopt);
-  if (!with) return std::nullopt;
-  const std::optional<RankEstimate> rank = rank_of(*with, change.made.cluster, e, from_, program);
-  return rank ? std::optional(vramfit::suggestion(change.made, e, *rank)) : std::nullopt;
+  if (!with) return;
+  const std::optional<RankEstimate> rank = rank_of(*with, change.changed.cluster, job.estimate, from_, job.program);
+  if (rank) change.suggestion = suggestion(change.changed, job.estimate, *rank);
 }
 
 std::vector<Suggestion> Suggestions::made(const Estimate& e, const program::Program& program) {
@@ -335,12 +346,17 @@ std::vector<Suggestion> Suggestions::made(const Estimate& e, const program::Prog
   const bool has_logits = at_peak.categories[static_cast<std::size_t>(Category::logits_and_loss)].n != 0;
   std::vector<Change*> changes;
   for (Change& change : changes_) {
-    if (has_logits || !change.made.concerns_logits) changes.push_back(&change);
+    if (has_logits || !change.changed.concerns_logits) changes.push_back(&change);
   }
   if (has_many_segments(from_)) changes.resize(std::min(changes.size(), kFewSuggestions));
   std::vector<std::optional<Suggestion>> made(changes.size() + (may_offload(e, from_) ? 1 : 0));
   const auto make = [&](std::size_t number) {
-    made[number] = number < changes.size() ? suggestion(*changes[number], e, program) : offload(e, from_, program);
+    if (number == changes.size()) {
+      made[number] = offload(e, from_, program);
+      return;
+    }
+    this->make(*changes[number], {e, program});
+    made[number] = changes[number]->suggestion;
   };
   if (e.job.runtime == Runtime::vramfit) {
     for (std::size_t number = 0; number < made.size(); ++number) make(number);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <optional>
 #include <vector>
 
@@ -28,21 +29,26 @@ class Suggestions {
   Suggestions& operator=(Suggestions&&) = delete;
   ~Suggestions();
 
-  /// Parts of the work that don't depend on what the job needs, and may be done beside its estimate: in any order, each
-  /// once or not at all.
+  /// Parts of the work that may be done beside the job's estimate: in any order, each once or not at all. First those
+  /// that don't depend on what the job needs, then as many that do, of which those are left out whose first part isn't
+  /// done. `job`: what made() is given, once what the job needs is known; before that, nothing.
   std::size_t parts_ahead() const;
-  void do_ahead(std::size_t part);
+  struct Needs {
+    const Estimate& estimate;
+    const program::Program& program;
+  };
+  void do_ahead(std::size_t part, const std::optional<Needs>& job);
   /// Up to six single changes, each re-estimated, most saved first. `e`: of the same job, with what it needs, and with
   /// its verdict. `program`: the job's, for its run.
   std::vector<Suggestion> made(const Estimate& e, const program::Program& program);
 
  private:
   struct Change;
-  std::optional<Suggestion> suggestion(Change& change, const Estimate& e, const program::Program& program) const;
+  void make(Change& change, const Needs& job) const;
 
   const Estimated from_;
   const Job job_;
-  std::vector<Change> changes_;
+  std::deque<Change> changes_;
 };
 
 }  // namespace vramfit

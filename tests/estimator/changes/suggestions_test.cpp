@@ -1,16 +1,21 @@
-#include "estimator/estimate.h"
+#include "estimator/changes/suggestions.h"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "estimator/rank_estimate.h"
 #include "job/fields/job_fields.h"
 #include "job/loss/loss_options.h"
 #include "job/stacks/stacks.h"
+#include "program/stages/adapters.h"
 #include "tests/support/job_settings.h"
 #include "tests/support/models.h"
 
@@ -248,6 +253,33 @@ TEST_CASE("a suggestion of more cards keeps the card as it was given, and is rea
       std::ranges::find_if(e.suggestions, [](const Suggestion& s) { return s.change.starts_with("--gpus"); });
   REQUIRE(more != e.suggestions.end());
   CHECK(more->change == "--gpus 4xH100-80GB@95.04GiB");
+}
+
+TEST_CASE("suggestions are the same, however much of them is done beside the estimate") {
+  const ModelSpec spec = testing::small_llama();
+  const Settings settings{{"runtime", "pytorch"}, {"modeling", "transformers"}, {"micro_batch", "2"}};
+  const Estimate e = estimate_of(spec, "1xT4", settings);
+  REQUIRE(e.suggestions.size() > 2);
+  const Graph graph = training_graph(spec, e.job);
+  const program::Program program = program_of(graph, e.job, e.cluster, {});
+  const auto text_of = [](const std::vector<Suggestion>& suggestions) {
+    std::string text;
+    for (const Suggestion& s : suggestions) {
+      text += fmt::format("{}: {} {} {}\n", s.change, s.total_after.n, s.saved.n, static_cast<int>(s.verdict));
+    }
+    return text;
+  };
+  const std::optional<Suggestions::Needs> known = Suggestions::Needs{e, program};
+  for (std::size_t done = 0;; ++done) {
+    Suggestions suggestions(e, {.spec = spec, .graph = graph, .run = {}, .has_default_loss = true});
+    REQUIRE(suggestions.parts_ahead() > 6);
+    if (done > suggestions.parts_ahead()) break;
+    CAPTURE(done);
+    for (std::size_t part = 0; part < suggestions.parts_ahead(); ++part) {  // some too early
+      if (part % 3 != 0 || part < done) suggestions.do_ahead(part, part < done ? known : std::nullopt);
+    }
+    CHECK(text_of(suggestions.made(e, program)) == text_of(e.suggestions));
+  }
 }
 
 }  // namespace vramfit
