@@ -22,7 +22,6 @@ bool is_own(const Job& job) { return job.runtime == Runtime::vramfit; }
 bool is_other(const Job& job) { return !is_own(job); }
 bool is_fsdp1(const Job& job) { return job.runtime == Runtime::pytorch_fsdp1; }
 bool has_axolotls(const Job& job) { return job.axolotl.any(); }
-bool has_axolotls_in_fsdp1(const Job& job) { return has_axolotls(job) && is_fsdp1(job); }
 bool is_fsdp2(const Job& job) { return job.runtime == Runtime::pytorch_fsdp2; }
 bool is_deepspeed(const Job& job) { return job.runtime == Runtime::deepspeed; }
 bool is_titan(const Job& job) { return job.modeling == Modeling::torchtitan; }
@@ -79,14 +78,11 @@ constexpr std::array kNearest{
     Nearest{"allocator", "arena", is_other, "--allocator expandable is; --stack vramfit has it"},
     Nearest{"allocator", "", is_other, "--allocator native and expandable are"},
     Nearest{"allocator", "", is_own, "--allocator native, expandable and arena are"},
-    Nearest{"kernels", "", has_axolotls_in_fsdp1, "--runtime pytorch with --sharding no-shard, which is DDP, has them"},
     Nearest{"kernels", "", has_axolotls, "--stack transformers has them"},
-    Nearest{"kernels", "liger", is_fsdp1, "--runtime pytorch-fsdp2 has them"},
     Nearest{"kernels", "liger", is_any, "--stack transformers, DeepSpeed's and TRL's have them"},
     Nearest{"overlap_comm", "", is_other, "--stack deepspeed has it"},
     Nearest{"zero3_sizes", "", is_other, "--stack deepspeed has them"},
     Nearest{"grpo", "", is_any, "--stack trl-grpo has it"},
-    Nearest{"packing", "", is_deepspeed, "--stack trl with FSDP2 or DDP has it"},
     Nearest{"packing", "", is_any, "--stack trl has it, with TRL's SFTTrainer"},
     Nearest{"reentrant_checkpoints", "", is_fsdp1, "--runtime pytorch-fsdp2 has it"},
     Nearest{"reentrant_checkpoints", "", is_any, "--stack transformers has it"},

@@ -91,9 +91,7 @@ bool is_ddp(const Job& job) { return job.runtime == Runtime::pytorch && job.mesh
 /// Where nothing is checkpointed, or another than DDP trains, the Trainer doesn't read them. DDP by itself doesn't look
 /// for unused parameters.
 bool is_choice_of_trainer(const Job& job, std::string_view field) {
-  if (field == "kernels") {
-    return has_trainer(job) && job.kernels != KernelSource::vramfit && job.runtime != Runtime::pytorch_fsdp1;
-  }
+  if (field == "kernels") return has_trainer(job) && job.kernels != KernelSource::vramfit;
   if (!has_trainer(job)) return field == "find_unused_parameters" && !finds_unused_parameters(job);
   const bool reenters = field == "reentrant_checkpoints" && job.runtime != Runtime::pytorch_fsdp1;
   return reenters || field == "find_unused_parameters";
@@ -139,8 +137,7 @@ void require_rules(const Job& job, const Job& modelled, const Cluster& cluster,
     const bool is_honoured =
         field.honoured_by == HonouredBy::every_runtime || std::ranges::find(honoured, field.name) != honoured.end() ||
         (field.name == "grpo" && job.modeling == Modeling::trl_grpo) ||
-        (field.name == "packing" && job.modeling == Modeling::trl && job.runtime != Runtime::deepspeed) ||
-        is_choice_of_trainer(job, field.name);
+        (field.name == "packing" && job.modeling == Modeling::trl) || is_choice_of_trainer(job, field.name);
     if (!is_honoured && field.get(job) != field.get(modelled)) refuse_field(job, field.name);
   }
   if (job.optimizer == "adamw-4bit" && !has_optimizer(job) && has_trainer(job) &&
@@ -241,6 +238,22 @@ void require_torchtune(const Job& job, Job& modelled) {
                     "--frozen-dtype {})",
                     value("frozen_dtype"), dtype_name(job.precision.storage)));
   }
+}
+
+void require_storage(const Job& job, Job& modelled) {
+  if (job.method != Method::full || job.precision.storage != Dtype::bf16) return;
+  if (job.precision.name == "fp16-mixed") {
+    throw LibraryFails(
+        "--storage-dtype bf16 with --precision fp16-mixed (PyTorch's GradScaler has no kernel for gradients in bf16: "
+        "--storage-dtype fp32)");
+  }
+  if (job.precision.state != Dtype::bf16) {
+    throw NotModelled(
+        fmt::format("--storage-dtype bf16 with --state-dtype {} (PyTorch's optimizers keep states as the weights are: "
+                    "--state-dtype bf16)",
+                    dtype_name(job.precision.state)));
+  }
+  modelled.precision.storage = modelled.precision.state = Dtype::bf16;
 }
 
 void require_quantization(const Job& job) {

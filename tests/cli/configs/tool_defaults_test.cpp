@@ -44,6 +44,19 @@ TEST_CASE("axolotl's FSDP1 has original parameters, transformers' default, unles
   CHECK(is_unmodelled(imported("axolotl.yaml", fsdp + "  use_orig_params: false\n"), "use_orig_params"));
 }
 
+TEST_CASE("axolotl's FSDP2 leaves embeddings to the root and weights in bf16, where accelerate's does neither") {
+  const std::string fsdp = "attn_implementation: flash_attention_2\nfsdp_version: 2\nfsdp_config: {}\n";
+  const ImportedJob job = imported("axolotl.yaml", kAxolotl + fsdp);
+  CHECK(job.unmodelled.empty());
+  CHECK(value_of(job, "wrap_embeddings") == "off");
+  CHECK(value_of(job, "storage_dtype") == "bf16");
+  CHECK(value_of(job, "state_dtype") == "bf16");
+  const ImportedJob adapted = imported("axolotl.yaml", kAxolotl + "adapter: lora\n" + fsdp);
+  CHECK(value_of(adapted, "wrap_embeddings") == "off");
+  CHECK(value_of(adapted, "frozen_dtype") == "bf16");
+  CHECK(value_of(adapted, "storage_dtype").empty());
+}
+
 TEST_CASE("axolotl's ends in fp32 are not modelled where nothing converts them back") {
   constexpr const char* kEnds = "norms, embeddings and the head in fp32";
   CHECK(is_unmodelled(imported("axolotl.yaml", kAxolotl), kEnds));
