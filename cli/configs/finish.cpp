@@ -11,6 +11,7 @@
 #include "cli/configs/tools/axolotl_kernels.h"
 #include "cli/configs/tools/checkpoint_dtype.h"
 #include "cli/configs/tools/liger.h"
+#include "cli/configs/tools/shared.h"
 #include "job/fields/zero_text.h"
 #include "job/stacks/stacks.h"
 
@@ -228,6 +229,7 @@ void finish_loading(Draft& draft) {
 }
 
 void finish_fsdp(Draft& draft) {
+  require_switch_of_fsdp2(draft);
   finish_codes(draft);
   finish_fsdp_checkpointing(draft);
   finish_loading(draft);

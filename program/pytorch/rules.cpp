@@ -275,13 +275,22 @@ void require_quantization(const Job& job) {
 
 constexpr std::int64_t kMostScored = 256;
 
+namespace {
+
+/// "--grpo CHOICES with "; nothing where nothing is chosen.
+std::string chosen(const Job& job) {
+  const std::string choices = job_field_named("grpo").get(job);
+  return choices.empty() ? "" : fmt::format("--grpo {} with ", choices);
+}
+
+}  // namespace
+
 /// trl/trainer/grpo_config.py: __post_init__. A step of which only some micro-batches begin with completions made anew
 /// has no rules.
 void require_grpo(const Job& job) {
   if (micro_batches_of_generation(job) > kMostScored) {  // each is walked through
-    throw NotModelled(
-        fmt::format("--grpo {} with --grad-accum {}: completions of {} micro-batches at once (up to {} are)",
-                    job_field_named("grpo").get(job), job.accumulation, micro_batches_of_generation(job), kMostScored));
+    throw NotModelled(fmt::format("{}--grad-accum {}: completions of {} micro-batches at once (up to {} are)",
+                                  chosen(job), job.accumulation, micro_batches_of_generation(job), kMostScored));
   }
   if (micro_batches_of_generation(job) % job.accumulation != 0) {
     throw NotModelled(
