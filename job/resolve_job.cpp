@@ -15,6 +15,7 @@
 #include "job/parameters/freeze.h"
 #include "job/sharding/mesh.h"
 #include "job/sharding/sharding.h"
+#include "job/stacks/axolotl_fsdp2.h"
 #include "job/stacks/stacks.h"
 #include "job/stacks/torchtune.h"
 #include "job/stacks/zero3_auto.h"
@@ -240,6 +241,17 @@ void resolve_adapters(Job& job, Notes& notes) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (TRL loads weights so unless its model_init_kwargs say otherwise)");
   }
+  if (job.method == Method::qlora && is_axolotls_fsdp2(job)) {
+    if (!job.frozen_dtype) {
+      job.frozen_dtype = job.precision.compute;
+      notes.push_back(fmt::format("--frozen-dtype {} (axolotl prepares nothing for training under FSDP)",
+                                  dtype_name(job.precision.compute)));
+    }
+    notes.emplace_back(
+        "bnb_4bit_quant_storage in the compute dtype, and each GPU holds the whole model in 4 bits while it loads, as "
+        "axolotl has it");
+    return;
+  }
   if (job.method == Method::qlora && uses_accelerate(job) && job.runtime != Runtime::deepspeed && !job.frozen_dtype) {
     job.frozen_dtype = Dtype::f32;
     notes.emplace_back("--frozen-dtype fp32 (PEFT's prepare_model_for_kbit_training)");
@@ -256,6 +268,10 @@ void resolve_adapters(Job& job, Notes& notes) {
 /// torchtune (modules/tied_linear.py): TiedLinear reads the embedding's weight outside the embedding's forward, so that
 /// custom_sharded_layers can't name it; nothing is wrapped on one GPU.
 void resolve_wrapped_ends(Job& job, const ModelSpec& spec, Notes& notes) {
+  if (job.axolotl.any() && job.runtime == Runtime::pytorch_fsdp2 && job.wrap_embeddings) {
+    job.wrap_embeddings = false;
+    notes.emplace_back("--wrap-embeddings off (axolotl's FSDP2 leaves embedding and output layer to the root)");
+  }
   if (job.modeling != Modeling::torchtune || !job.wrap_embeddings) return;
   const bool is_whole = job.runtime == Runtime::pytorch;
   if (!is_whole && !spec.tie_word_embeddings) return;

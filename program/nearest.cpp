@@ -22,7 +22,6 @@ bool is_own(const Job& job) { return job.runtime == Runtime::vramfit; }
 bool is_other(const Job& job) { return !is_own(job); }
 bool is_fsdp1(const Job& job) { return job.runtime == Runtime::pytorch_fsdp1; }
 bool has_axolotls(const Job& job) { return job.axolotl.any(); }
-bool has_axolotls_in_fsdp1(const Job& job) { return has_axolotls(job) && is_fsdp1(job); }
 bool is_fsdp2(const Job& job) { return job.runtime == Runtime::pytorch_fsdp2; }
 bool is_deepspeed(const Job& job) { return job.runtime == Runtime::deepspeed; }
 bool is_titan(const Job& job) { return is_torchtitan(job); }
@@ -32,10 +31,7 @@ bool is_old_titan_in_16_bits(const Job& job) {
 }
 bool is_tune(const Job& job) { return job.modeling == Modeling::torchtune; }
 bool is_whole_in_trainer(const Job& job) { return job.runtime == Runtime::pytorch && has_trainer(job); }
-/// Without masks that TRL makes under FSDP and DDP.
-bool is_of_trainer(const Job& job) {
-  return job.modeling == Modeling::transformers || (job.modeling == Modeling::trl && is_deepspeed(job));
-}
+bool is_of_trainer(const Job& job) { return job.modeling == Modeling::transformers; }
 bool is_accelerate(const Job& job) { return job.modeling == Modeling::accelerate; }
 bool is_sharded_in_trainer(const Job& job) { return is_fsdp2(job) && has_trainer(job); }
 
@@ -85,9 +81,7 @@ constexpr std::array kNearest{
     Nearest{"allocator", "arena", is_other, "--allocator expandable is; --stack vramfit has it"},
     Nearest{"allocator", "", is_other, "--allocator native and expandable are"},
     Nearest{"allocator", "", is_own, "--allocator native, expandable and arena are"},
-    Nearest{"kernels", "", has_axolotls_in_fsdp1, "--runtime pytorch with --sharding no-shard, which is DDP, has them"},
     Nearest{"kernels", "", has_axolotls, "--stack transformers has them"},
-    Nearest{"kernels", "liger", is_fsdp1, "--runtime pytorch-fsdp2 has them"},
     Nearest{"kernels", "liger", is_any, "--stack transformers, DeepSpeed's and TRL's have them"},
     Nearest{"overlap_comm", "", is_other, "--stack deepspeed has it"},
     Nearest{"zero3_sizes", "", is_other, "--stack deepspeed has them"},

@@ -56,6 +56,7 @@ inline constexpr std::string_view kLibrary = "the library";         // a name of
 inline constexpr std::string_view kParallel = "the parallelism";    // none, ddp, fsdp, deepspeed
 inline constexpr std::string_view kFsdpVersion = "FSDP's version";  // 1, 2
 inline constexpr std::string_view kFsdpStrategy = "FSDP's strategy";
+inline constexpr std::string_view kStrategyOfFsdp1 = "a strategy where FSDP2 has a switch";
 inline constexpr std::string_view kBackwardPrefetch = "FSDP1's prefetch in backward";      // pre, post, none
 inline constexpr std::string_view kForwardPrefetch = "FSDP1's prefetch in forward";        // on, off
 inline constexpr std::string_view kOriginalParameters = "FSDP1's original parameters";     // on, off

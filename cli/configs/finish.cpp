@@ -11,6 +11,7 @@
 #include "cli/configs/tools/axolotl_kernels.h"
 #include "cli/configs/tools/checkpoint_dtype.h"
 #include "cli/configs/tools/liger.h"
+#include "cli/configs/tools/shared.h"
 #include "job/fields/zero_text.h"
 #include "job/stacks/stacks.h"
 
@@ -83,11 +84,11 @@ bool finish_library(Draft& draft) {
 }
 
 /// The dtype of weights as the optimizer has them. accelerate 1.15 converts what is trained to fp32 under FSDP with
-/// mixed precision (utils/fsdp_utils.py), and DeepSpeed keeps fp32 copies.
+/// mixed precision (utils/fsdp_utils.py), unless axolotl does its work, and DeepSpeed keeps fp32 copies.
 std::string trained_dtype(Draft& draft, const std::string& mixed) {
   const std::string given = draft.get(fact::kWeights).value_or("");
   if (draft.is(fact::kParallel, "deepspeed")) return "fp32";
-  if (draft.is(fact::kParallel, "fsdp") && mixed != "no") {
+  if (draft.is(fact::kParallel, "fsdp") && mixed != "no" && !draft.is("wrap_embeddings", "off")) {
     if (given == "bf16" || given == "fp16") draft.note("trained weights in fp32: accelerate converts them under FSDP");
     return "fp32";
   }
@@ -228,6 +229,7 @@ void finish_loading(Draft& draft) {
 }
 
 void finish_fsdp(Draft& draft) {
+  require_switch_of_fsdp2(draft);
   finish_codes(draft);
   finish_fsdp_checkpointing(draft);
   finish_loading(draft);

@@ -109,17 +109,14 @@ bool is_ddp(const Job& job) { return job.runtime == Runtime::pytorch && job.mesh
 
 /// Of the Trainer, only where documents are told apart by positions alone.
 bool has_packing(const Job& job) {
-  const bool is_flash_attn = job.attention == Attention::flash_attn;
-  if (job.modeling == Modeling::transformers) return is_flash_attn;
-  return job.modeling == Modeling::trl && (is_flash_attn || job.runtime != Runtime::deepspeed);
+  return job.modeling == Modeling::trl ||
+         (job.modeling == Modeling::transformers && job.attention == Attention::flash_attn);
 }
 
 /// Where nothing is checkpointed, or another than DDP trains, the Trainer doesn't read them. DDP by itself doesn't look
 /// for unused parameters.
 bool is_choice_of_trainer(const Job& job, std::string_view field) {
-  if (field == "kernels") {
-    return has_trainer(job) && job.kernels != KernelSource::vramfit && job.runtime != Runtime::pytorch_fsdp1;
-  }
+  if (field == "kernels") return has_trainer(job) && job.kernels != KernelSource::vramfit;
   if (!has_trainer(job)) return field == "find_unused_parameters" && !finds_unused_parameters(job);
   const bool reenters = field == "reentrant_checkpoints" && job.runtime != Runtime::pytorch_fsdp1;
   return reenters || field == "find_unused_parameters";
@@ -268,6 +265,22 @@ void require_torchtune(const Job& job, Job& modelled) {
   }
 }
 
+void require_storage(const Job& job, Job& modelled) {
+  if (job.method != Method::full || job.precision.storage != Dtype::bf16) return;
+  if (job.precision.name == "fp16-mixed") {
+    throw LibraryFails(
+        "--storage-dtype bf16 with --precision fp16-mixed (PyTorch's GradScaler has no kernel for gradients in bf16: "
+        "--storage-dtype fp32)");
+  }
+  if (job.precision.state != Dtype::bf16) {
+    throw NotModelled(
+        fmt::format("--storage-dtype bf16 with --state-dtype {} (PyTorch's optimizers keep states as the weights are: "
+                    "--state-dtype bf16)",
+                    dtype_name(job.precision.state)));
+  }
+  modelled.precision.storage = modelled.precision.state = Dtype::bf16;
+}
+
 void require_quantization(const Job& job) {
   if (job.quantization == "none") return;
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
@@ -287,13 +300,22 @@ void require_quantization(const Job& job) {
 
 constexpr std::int64_t kMostScored = 256;
 
+namespace {
+
+/// "--grpo CHOICES with "; nothing where nothing is chosen.
+std::string chosen(const Job& job) {
+  const std::string choices = job_field_named("grpo").get(job);
+  return choices.empty() ? "" : fmt::format("--grpo {} with ", choices);
+}
+
+}  // namespace
+
 /// trl/trainer/grpo_config.py: __post_init__. A step of which only some micro-batches begin with completions made anew
 /// has no rules.
 void require_grpo(const Job& job) {
   if (micro_batches_of_generation(job) > kMostScored) {  // each is walked through
-    throw NotModelled(
-        fmt::format("--grpo {} with --grad-accum {}: completions of {} micro-batches at once (up to {} are)",
-                    job_field_named("grpo").get(job), job.accumulation, micro_batches_of_generation(job), kMostScored));
+    throw NotModelled(fmt::format("{}--grad-accum {}: completions of {} micro-batches at once (up to {} are)",
+                                  chosen(job), job.accumulation, micro_batches_of_generation(job), kMostScored));
   }
   if (micro_batches_of_generation(job) % job.accumulation != 0) {
     throw NotModelled(

@@ -26,6 +26,10 @@ void require_loss(const Job& job, Job& modelled);
 /// their own; and for adapters that they don't have.
 void require_torchtune(const Job& job, Job& modelled);
 
+/// Weights in bf16 under autocast, or FSDP2's mixed precision: what a checkpoint in bf16 is with bf16=True since
+/// transformers 5.
+void require_storage(const Job& job, Job& modelled);
+
 /// Throws NotModelled for weights of few bits but those of QLoRA in 16-bit precision.
 void require_quantization(const Job& job);
 

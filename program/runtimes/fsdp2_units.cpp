@@ -5,6 +5,7 @@
 #include <variant>
 
 #include "job/sharding/sharding.h"
+#include "job/stacks/axolotl_fsdp2.h"
 #include "program/stages/adapters.h"
 #include "program/stages/wrapping.h"
 
@@ -120,8 +121,34 @@ std::vector<Fsdp2Unit> accelerate_units(const Graph& graph, const Job& job, cons
   return units;
 }
 
+/// axolotl 0.19 (monkeypatch/accelerate/fsdp2.py: fsdp2_prepare_model), in the place of that: the blocks without their
+/// adapters, of which each matrix is apart.
+std::vector<Fsdp2Unit> axolotl_units(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
+  const std::vector<bool> are_adapters = adapter_parameters(graph);
+  std::vector<Fsdp2Unit> units;
+  for (std::size_t m = 1; m + 1 < modules.size(); ++m) {
+    units.push_back(unit_of(modules, m, block_reshards(job, false)));
+    std::vector<int> of_adapters;
+    std::erase_if(units.back().parameters, [&](int p) {
+      const bool is_adapter = are_adapters[static_cast<std::size_t>(p)];
+      if (is_adapter) of_adapters.push_back(p);
+      return is_adapter;
+    });
+    for (const int p : of_adapters) {
+      units.push_back({.name = graph.parameters[static_cast<std::size_t>(p)].name,
+                       .parameters = {p},
+                       .first = m,
+                       .last = m,
+                       .reshards = block_reshards(job, false),
+                       .is_adapter = true});
+    }
+  }
+  return units;
+}
+
 std::vector<Fsdp2Unit> units_of(const Graph& graph, const Job& job, const std::vector<Module>& modules) {
   if (job.modeling == Modeling::torchtune) return torchtune_units(graph, job, modules);
+  if (is_axolotls_fsdp2(job)) return axolotl_units(graph, job, modules);
   return uses_accelerate(job) ? accelerate_units(graph, job, modules) : torchtitan_units(job, modules);
 }
 

@@ -1,4 +1,4 @@
-// Which of a model's modules FSDP2 is called with: by torchtitan, by accelerate, by torchtune.
+// Which of a model's modules FSDP2 is called with: by torchtitan, by accelerate, by axolotl, by torchtune.
 #pragma once
 
 #include <cstddef>
@@ -21,6 +21,7 @@ struct Fsdp2Unit {
   std::vector<int> parameters;
   std::size_t first = 0, last = 0;       // modules
   bool reshards = true, is_end = false;  // is_end: of embedding or output
+  bool is_adapter = false;               // a matrix of an adapter, which stands behind the unit of its block
   int group = -1;
   /// Whether its forward has begun and wasn't seen to end: until backward is over, what runs then of it has no hooks
   /// (_fsdp_state.py: _modules_to_run_forward).

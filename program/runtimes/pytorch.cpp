@@ -33,23 +33,6 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<eager::Ddp>(torch, graph, job, modules, eager::buffers_of(graph, job));
 }
 
-/// Weights in bf16 under autocast: what a checkpoint in bf16 is with bf16=True since transformers 5.
-void require_storage(const Job& job, Job& modelled) {
-  if (job.method != Method::full || job.precision.storage != Dtype::bf16) return;
-  if (job.precision.name == "fp16-mixed") {
-    throw LibraryFails(
-        "--storage-dtype bf16 with --precision fp16-mixed (PyTorch's GradScaler has no kernel for gradients in bf16: "
-        "--storage-dtype fp32)");
-  }
-  if (job.precision.state != Dtype::bf16) {
-    throw NotModelled(
-        fmt::format("--storage-dtype bf16 with --state-dtype {} (PyTorch's optimizers keep states as the weights are: "
-                    "--state-dtype bf16)",
-                    dtype_name(job.precision.state)));
-  }
-  modelled.precision.storage = modelled.precision.state = Dtype::bf16;
-}
-
 void require_ddp(const Job& job) {
   const std::string& sharding = job.sharding;
   if (sharding != "no-shard") {
@@ -72,7 +55,7 @@ void require(const Job& job, const Cluster& cluster) {
   const bool has_autocast = uses_accelerate(job) && eager::is_mixed_in_16_bits(job);
   job_field_named("precision")
       .set(modelled, has_autocast || job.precision.name == "fp32" ? job.precision.name : "bf16-pure");
-  if (has_autocast) require_storage(job, modelled);
+  if (has_autocast) eager::require_storage(job, modelled);
   if (has_trl(job)) eager::require_trl_adapters(job, modelled);
   eager::require_loss(job, modelled);
   if (job.modeling == Modeling::torchtune) eager::require_torchtune(job, modelled);

@@ -1,4 +1,4 @@
-// PyTorch's FSDP2 (fully_shard): a model whose modules are sharded, and what there are no rules for.
+// PyTorch's FSDP2 (fully_shard): a model whose modules are sharded.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -16,10 +16,13 @@
 #include "base/error.h"
 #include "job/fields/job_fields.h"
 #include "job/sharding/sharding.h"
+#include "job/stacks/axolotl_fsdp2.h"
 #include "program/not_modelled.h"
 #include "program/pytorch/rules.h"
 #include "program/pytorch/walk/record.h"
 #include "program/pytorch/wrappers/fsdp2.h"
+#include "program/pytorch/wrappers/fsdp2_adapters.h"
+#include "program/runtimes/fsdp2_rules.h"
 #include "program/runtimes/fsdp2_units.h"
 #include "program/runtimes/runtimes.h"
 #include "program/stages/adapters.h"
@@ -65,7 +68,10 @@ class Sharded final : public eager::Wrapper {
         is_trainer_(has_trainer(job)),
         is_sent_(uses_accelerate(job) || job.modeling == Modeling::torchtune),
         moves_units_(is_trainer_ || (uses_accelerate(job) && job.method == Method::qlora)),
-        fsdp_(torch, graph, job) {
+        ends_with_module_(is_axolotls_fsdp2(job)),
+        is_loaded_whole_(ends_with_module_ && job.method == Method::qlora),
+        fsdp_(torch, graph, job),
+        adapters_(fsdp_, graph.parameters.size()) {
     units_ = fsdp2_units(graph, job, modules);
     std::vector<bool> is_taken(graph.parameters.size(), false);
     for (const Fsdp2Unit& unit : units_) {
@@ -78,14 +84,18 @@ class Sharded final : public eager::Wrapper {
         if (!is_taken[static_cast<std::size_t>(p)]) others.push_back(p);
       }
     }
-    const bool is_torchtune = job.modeling == Modeling::torchtune;
+    const bool is_as_blocks = job.modeling == Modeling::torchtune || is_axolotls_fsdp2(job);
     const bool root_reshards =
-        is_torchtune ? block_reshards(job, false) : std::holds_alternative<ReshardAlways>(job.reshard);
+        is_as_blocks ? block_reshards(job, false) : std::holds_alternative<ReshardAlways>(job.reshard);
     if (!others.empty()) root_ = fsdp_.add_group("root", others, root_reshards);
     std::vector<Fsdp2Unit*> in_model;
     for (Fsdp2Unit& unit : units_) in_model.push_back(&unit);
     std::ranges::stable_sort(in_model, {}, &Fsdp2Unit::first);
-    for (Fsdp2Unit* unit : in_model) unit->group = fsdp_.add_group(unit->name, unit->parameters, unit->reshards);
+    for (Fsdp2Unit* unit : in_model) {
+      unit->group = fsdp_.add_group(unit->name, unit->parameters, unit->reshards);
+      if (unit->is_adapter) adapters_.add(unit->parameters.front(), unit->group);
+    }
+    if (is_axolotls_fsdp2(job) && has_adapters(job)) torch.set_module_hooks(&adapters_);
     require_aligned_gradients(job, fsdp_.groups());
     places_.resize(graph.parameters.size());
     for (std::size_t g = 0; g < fsdp_.groups().size(); ++g) {
@@ -100,6 +110,7 @@ class Sharded final : public eager::Wrapper {
   /// has, it sends parameters to all ranks one by one (utils/fsdp_utils.py: fsdp2_load_full_state_dict), if none has 4
   /// bits.
   void load() override {
+    if (is_loaded_whole_) return shard_whole_model();
     if (!moves_units_) {
       for (const int index : order_) {
         const Place& place = place_of(index);
@@ -123,8 +134,12 @@ class Sharded final : public eager::Wrapper {
     fsdp_.begin_forward();
     if (root_ >= 0) fsdp_.pre_forward(root_, {});
   }
+  /// A root that is released there is so before what the model returns is converted.
+  void end_module(const Tensor& output) override {
+    if (ends_with_module_) fsdp_.post_forward(root_, output);
+  }
   void end_forward(const Tensor& logits) override {
-    if (root_ >= 0) fsdp_.post_forward(root_, logits);
+    if (root_ >= 0 && !ends_with_module_) fsdp_.post_forward(root_, logits);
     fsdp_.end_forward();
   }
   Tensor pre_forward(std::size_t module, Tensor input) override {
@@ -218,6 +233,17 @@ class Sharded final : public eager::Wrapper {
   }
 
  private:
+  /// axolotl has transformers quantize the model on the card, and keeps all of it until it is sharded
+  /// (loaders/model.py: _set_device_map_config; monkeypatch/accelerate/fsdp2.py: original_sd).
+  void shard_whole_model() {
+    std::vector<Tensor> model;
+    const auto groups = static_cast<int>(fsdp_.groups().size());
+    for (int g = 0; g < groups; ++g) std::ranges::move(fsdp_.move_whole(g), std::back_inserter(model));
+    for (int g = 0; g < groups; ++g) {
+      for (eager::ShardedParameter& p : fsdp_.groups()[static_cast<std::size_t>(g)].parameters) fsdp_.load(g, p);
+    }
+  }
+
   eager::ParameterGroup& group_of(const Fsdp2Unit& unit) {
     return fsdp_.groups()[static_cast<std::size_t>(unit.group)];
   }
@@ -231,8 +257,9 @@ class Sharded final : public eager::Wrapper {
 
   Torch& torch_;
   const Graph& graph_;
-  bool is_trainer_, is_sent_, moves_units_;
+  bool is_trainer_, is_sent_, moves_units_, ends_with_module_, is_loaded_whole_;
   Fsdp2 fsdp_;
+  eager::Fsdp2Adapters adapters_;
   std::vector<Fsdp2Unit> units_;
   std::vector<int> order_;     // of parameters: as the model holds them
   std::vector<Place> places_;  // by parameter
@@ -244,140 +271,10 @@ std::unique_ptr<eager::Wrapper> wrap(Torch& torch, const Graph& graph, const Job
   return std::make_unique<Sharded>(torch, graph, job, modules);
 }
 
-constexpr std::array<std::string_view, 2> kHonoured{"wrap", "wrap_embeddings"};
-constexpr std::array<std::string_view, 11> kWithAdapters{"wrap",       "wrap_embeddings", "method",       "lora_rank",
-                                                         "lora_alpha", "lora_dropout",    "lora_targets", "rslora",
-                                                         "dora",       "frozen_dtype",    "quantization"};
-
-bool is_of_bitsandbytes(const Job& job) {
-  const bool is_torchaos = job.optimizer_implementation == OptimizerImplementation::torchao;
-  return !is_torchaos &&
-         (job.optimizer == "adamw-8bit" || job.optimizer_implementation == OptimizerImplementation::paged);
-}
-
-/// Rehearsed: bitsandbytes' updates have no sharding strategy (torch/distributed/tensor/_sharding_prop.py), or mix both
-/// kinds of tensors themselves; Adafactor.step (transformers/optimization.py) adds a plain tensor to a DTensor.
-[[noreturn]] void refuse_sharded_optimizer(const Job& job) {
-  throw LibraryFails(fmt::format("--optimizer {} with FSDP2 (its first step fails on sharded weights; adamw works)",
-                                 job_field_named("optimizer").get(job)));
-}
-
-/// What accelerate and torchtune have no choice of.
-void require_usual_sharding(const Job& job) {
-  if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
-  if (job.mesh.replicate == 1) return;
-  throw NotModelled(
-      fmt::format("--modeling {} with replicas (sharding over all ranks is)", job_field_named("modeling").get(job)));
-}
-
-/// What accelerate sets up, for a Trainer's `fsdp` or by its plugin in a loop of one's own.
-void require_accelerate(const Job& job, Job& modelled) {
-  const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  const bool is_torchaos = job.optimizer_implementation == OptimizerImplementation::torchao;
-  if (is_torchaos && !job.offload.empty()) {
-    throw NotModelled(fmt::format("--optimizer {} with --offload {} and FSDP2 (without offload it is)",
-                                  value("optimizer"), value("offload")));
-  }
-  if (job.optimizer == "adafactor" || is_of_bitsandbytes(job)) refuse_sharded_optimizer(job);
-  if (job.optimizer != "adamw" && !is_torchaos) refuse_field(job, "optimizer");
-  job_field_named("precision").set(modelled, job.precision.name);
-  if (has_trl(job)) eager::require_trl_adapters(job, modelled);
-  // Rehearsed: TRL computes log-probabilities where the output layer's weights are, and the batch's mask is on the GPU.
-  if (job.modeling == Modeling::trl_dpo && !job.offload.empty()) {
-    throw LibraryFails(
-        fmt::format("--offload {} with --modeling trl-dpo (DPOTrainer's first step fails; without offload "
-                    "it works)",
-                    value("offload")));
-  }
-  const bool is_adapted_grpo = job.modeling == Modeling::trl_grpo && job.method != Method::full;
-  if (is_adapted_grpo && !job.offload.empty()) {  // rehearsed: the same, unless the output layer is the embedding
-    throw NotModelled(
-        fmt::format("--offload {} with --modeling trl-grpo and --method {} (GRPOTrainer's first step fails where the "
-                    "output layer is a matrix of its own; without offload it works)",
-                    value("offload"), value("method")));
-  }
-  if (eager::is_mixed_in_16_bits(job)) {
-    const std::string_view computed = dtype_name(job.precision.compute);
-    if (value("reduce_dtype") != computed) {
-      throw NotModelled(fmt::format("--reduce-dtype {0} (accelerate reduces in {1}: --reduce-dtype {1})",
-                                    value("reduce_dtype"), computed));
-    }
-    job_field_named("reduce_dtype").set(modelled, computed);
-    // accelerate/utils/fsdp_utils.py: fsdp2_prepare_model, before it shards
-    const bool is_upcast = job.method != Method::qlora;  // nothing, where it finds weights in 4 bits
-    if (is_upcast && job.precision.storage != Dtype::f32) {
-      throw NotModelled(
-          fmt::format("--storage-dtype {} (with FSDP2 accelerate makes trained weights fp32, whatever the checkpoint "
-                      "has: --storage-dtype fp32 --state-dtype fp32)",
-                      value("storage_dtype")));
-    }
-  }
-  if (!std::holds_alternative<WrapLayers>(job.wrap)) {
-    throw NotModelled(fmt::format(
-        "--wrap {} with accelerate's FSDP2 (units of a layer are: --wrap layer, its TRANSFORMER_BASED_WRAP)",
-        value("wrap")));
-  }
-  if (!job.wrap_embeddings) {
-    throw NotModelled("--wrap-embeddings off (accelerate gives them units of their own: --wrap-embeddings on)");
-  }
-  require_usual_sharding(job);
-  const std::vector<std::string> kinds{"params"};
-  if (!job.offload.empty() && job.offload != kinds) {
-    throw NotModelled(fmt::format("--offload {} with FSDP2 (its cpu_offload is --offload params)", value("offload")));
-  }
-}
-
-/// full_finetune_distributed: FSDP2 without a policy, so that gradients are reduced in the dtype of the weights.
-void require_sharded_torchtune(const Job& job, Job& modelled) {
-  const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
-  eager::require_torchtune(job, modelled);
-  job_field_named("precision").set(modelled, job.precision.name);
-  if (is_of_bitsandbytes(job)) refuse_sharded_optimizer(job);
-  if (!std::holds_alternative<WrapLayers>(job.wrap)) {
-    throw NotModelled(
-        fmt::format("--wrap {} with --modeling torchtune (units of a layer are: --wrap layer)", value("wrap")));
-  }
-  require_usual_sharding(job);
-}
-
-/// torchtitan 0.2 (models/llama3/infra/parallelize.py: apply_fsdp), which wraps one way.
-void require_torchtitan_02(const Job& job) {
-  if (job.modeling != Modeling::torchtitan_02) return;
-  if (std::holds_alternative<ReshardLastKept>(job.reshard)) refuse_field(job, "reshard");
-  if (!std::holds_alternative<WrapLayers>(job.wrap)) refuse_field(job, "wrap");
-  if (!job.wrap_embeddings) refuse_field(job, "wrap_embeddings");
-}
-
-void require(const Job& job, const Cluster& cluster) {
-  Job modelled = unresolved_job();
-  job_field_named("runtime").set(modelled, "pytorch-fsdp2");
-  job_field_named("precision").set(modelled, "bf16-mixed");
-  eager::require_loss(job, modelled);
-  if (uses_accelerate(job)) require_accelerate(job, modelled);
-  if (job.modeling == Modeling::torchtune) require_sharded_torchtune(job, modelled);
-  const bool adapts = (uses_accelerate(job) || job.modeling == Modeling::torchtune) && job.method != Method::full;
-  eager::require_rules(job, modelled, cluster, adapts ? std::span<const std::string_view>(kWithAdapters) : kHonoured);
-  eager::require_quantization(job);
-  if (!is_by_layer(job.wrap)) refuse_field(job, "wrap");
-  require_torchtitan_02(job);
-  if (job.accumulation > 1 && job.modeling == Modeling::torchtitan) refuse_field(job, "grad_accum");
-  if (job.mesh.shard < 2 && is_torchtitan(job)) {
-    throw NotModelled(fmt::format(
-        "--sharding {} with one shard and torchtitan (--sharding full-shard on several GPUs is; DDP is with "
-        "--stack transformers, TRL's and accelerate)",
-        job.sharding));
-  }
-  if (job.mesh.shard < 2) {
-    throw NotModelled(fmt::format(
-        "--sharding {} with --runtime pytorch-fsdp2 on one shard (--runtime pytorch-ddp has copies)", job.sharding));
-  }
-  if (std::holds_alternative<ReshardGroups>(job.reshard)) refuse_field(job, "reshard");
-}
-
 program::Program make(const program::LowerInputs& inputs) { return eager::record(inputs, wrap); }
 
 }  // namespace
 
-RuntimeRow pytorch_fsdp2_row() { return {.require_rules = require, .make_program = make}; }
+RuntimeRow pytorch_fsdp2_row() { return {.require_rules = require_fsdp2, .make_program = make}; }
 
 }  // namespace vramfit

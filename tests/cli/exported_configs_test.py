@@ -132,7 +132,7 @@ class Exported(unittest.TestCase):
                 "c = AxolotlInputConfig(**raw)\n"
                 "print('RESULT', c.base_model, c.micro_batch_size, c.sequence_len, c.gradient_accumulation_steps, c.bf16, c.optimizer,\n"
                 "      c.gradient_checkpointing, c.adapter, c.lora_r, c.lora_target_linear, c.fsdp_config and c.fsdp_config.reshard_after_forward)")
-        whole = ["axolotl", "4xH100-80GB", "--precision", "bf16-mixed", "--sharding", "shard-grad-op", "--checkpointing", "full"]
+        whole = ["axolotl", "4xH100-80GB", "--precision", "bf16-mixed", "--storage-dtype", "bf16", "--state-dtype", "bf16", "--sharding", "shard-grad-op", "--checkpointing", "full"]
         self.assertEqual(parsed("VRAMFIT_AXOLOTL_PYTHON", code, "axolotl.yaml", whole),
                          [MODEL, "2", "1024", "4", "True", "adamw_torch_fused", "True", "None", "None", "None", "False"])
         lora = ["axolotl", "1xH100-80GB", "--precision", "bf16-mixed", "--method", "lora", "--lora-rank", "32", "--frozen-dtype", "bf16", "--checkpointing",

@@ -17,6 +17,7 @@ constexpr std::array kFields{
     FieldRow{"state_dtype", Carried::written},
     FieldRow{"sharding", Carried::written},
     FieldRow{"wrap", Carried::marked, "layer", "layers are wrapped"},
+    FieldRow{"wrap_embeddings", Carried::marked, "off", "embeddings and output belong to the root's unit"},
     FieldRow{"checkpointing", Carried::written},
     FieldRow{"offload", Carried::written},
     FieldRow{"optimizer", Carried::written},
@@ -40,12 +41,11 @@ constexpr std::array kFields{
     FieldRow{"packing", Carried::written},
 };
 
-/// axolotl loads weights in bf16 with bf16: true, which accelerate converts to fp32 under FSDP.
+/// axolotl loads weights in bf16 with bf16: true, and its FSDP2 leaves them so.
 std::string precision_lines(ExportWriter& writer) {
   const std::string name = writer.value("precision"), weights = loaded_dtype(writer);
   if (name == "bf16-mixed") {
-    const bool is_converted = is_sharded(writer) && writer.is("method", "full");
-    if (weights != "bf16" && !is_converted) {
+    if (weights != "bf16") {
       if (!writer.is("method", "full")) {
         writer.refuse("frozen_dtype", "axolotl loads weights in bf16, which --frozen-dtype bf16 is");
       }

@@ -86,12 +86,8 @@ std::string loaded_dtype(ExportWriter& writer) {
   if (!is_mixed && job.precision.storage != job.precision.compute) {
     writer.refuse("storage_dtype", "weights have the dtype that is computed in without autocast");
   }
-  const bool under_fsdp = writer.plan().cluster.cards() > 1 && sharding_named(job.sharding).parameters;
   if (job.precision.name == "fp16-mixed" && job.precision.storage != Dtype::f32) {
     writer.refuse("storage_dtype", "weights under autocast to fp16 are fp32");
-  }
-  if (job.precision.storage != Dtype::f32 && is_mixed && under_fsdp) {
-    writer.refuse("storage_dtype", "accelerate converts trained weights to fp32 under FSDP");
   }
   if (job.precision.state != job.precision.storage) writer.refuse("state_dtype", "states have the weights' dtype");
   return std::string(dtype_name(job.precision.storage));
@@ -100,7 +96,12 @@ std::string loaded_dtype(ExportWriter& writer) {
 std::string hf_precision_lines(ExportWriter& writer) {
   const std::string name = writer.value("precision");
   if (name == "fp8") writer.refuse("precision", "transformers' FP8 is a different recipe");
-  return fmt::format("dtype: {}\nbf16: {}\nfp16: {}\n", theirs(kDtypes, loaded_dtype(writer)), name == "bf16-mixed",
+  const std::string weights = loaded_dtype(writer);
+  const bool under_fsdp = writer.plan().cluster.cards() > 1 && sharding_named(writer.plan().job.sharding).parameters;
+  if (name == "bf16-mixed" && weights != "fp32" && under_fsdp && writer.is("method", "full")) {
+    writer.refuse("storage_dtype", "accelerate converts trained weights to fp32 under FSDP");
+  }
+  return fmt::format("dtype: {}\nbf16: {}\nfp16: {}\n", theirs(kDtypes, weights), name == "bf16-mixed",
                      name == "fp16-mixed");
 }
 

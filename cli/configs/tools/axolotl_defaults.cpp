@@ -28,12 +28,15 @@ void finish_ends(Draft& draft) {
       "flash attention; with attn_implementation: flash_attention_2 they have the others' dtype");
 }
 
-/// transformers 5.23, training_args.py: _process_fsdp_args, which axolotl hands its fsdp_config to.
-void finish_fsdp1(Draft& draft) {
+/// transformers 5.23, training_args.py: _process_fsdp_args, which axolotl hands its fsdp_config to; with FSDP2
+/// monkeypatch/accelerate/fsdp2.py, which prepares the model in accelerate's place.
+void finish_fsdp(Draft& draft) {
   if (!draft.is(fact::kParallel, "fsdp")) return;
   draft.assume(fact::kFsdpVersion, "1", "axolotl's default");
   if (draft.is(fact::kFsdpVersion, "1")) {
     draft.assume(fact::kOriginalParameters, "on", "transformers' default with FSDP1");
+  } else {
+    draft.assume("wrap_embeddings", "off", "axolotl's FSDP2 leaves embedding and output layer to the root");
   }
 }
 
@@ -70,7 +73,7 @@ void finish_checkpoints(const ConfigNode& root, Draft& draft) {
 void finish_axolotls_model(Draft& draft) {
   finish_dtypes(draft);
   finish_ends(draft);
-  finish_fsdp1(draft);
+  finish_fsdp(draft);
 }
 
 void finish_axolotl(const ConfigNode& root, Draft& draft) {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "base/error.h"
+#include "base/text/suggest.h"
 #include "cli/configs/tools/shared.h"
 #include "job/sharding/fsdp_strategies.h"
 
@@ -30,6 +32,7 @@ void read_reshard(const Setting& setting, Draft& draft) {
     draft.set(fact::kFsdpStrategy, setting.flag() ? "full-shard" : "shard-grad-op", setting);
   } else {
     read_strategy(setting, draft);
+    if (!setting.is("1")) draft.derive(fact::kStrategyOfFsdp1, "on");  // with FSDP2 that is true
   }
 }
 
@@ -134,6 +137,16 @@ constexpr std::array kIgnored{
 constexpr KeyTable kTable{"FSDP", kKeys, kOthers, kIgnored, "fsdp_"};
 
 }  // namespace
+
+/// accelerate 1.15, utils/dataclasses.py: FullyShardedDataParallelPlugin.__post_init__.
+void require_switch_of_fsdp2(const Draft& draft) {
+  if (!draft.is(fact::kStrategyOfFsdp1, "on") || !draft.is(fact::kFsdpVersion, "2")) return;
+  const Draft::Value& value = draft.values().find(fact::kFsdpStrategy)->second;
+  throw InputError(fmt::format(
+      "{}:{}: {} is a strategy of FSDP1, and accelerate takes only true or false with FSDP2: true is FULL_SHARD, false "
+      "is SHARD_GRAD_OP",
+      printable(value.file, 300), value.line, printable(value.key)));
+}
 
 void read_fsdp_version(const Setting& setting, Draft& draft) {
   draft.set(fact::kFsdpVersion, fmt::to_string(setting.whole(1, 2)), setting);

@@ -34,6 +34,8 @@ void read_ddp(const Setting& setting, Draft& draft);
 /// fsdp_config: its keys with or without "fsdp_" before them. `version` is what is meant if none is given.
 void read_fsdp(const Setting& setting, int version, Draft& draft);
 void read_fsdp_version(const Setting& setting, Draft& draft);
+/// Throws InputError for a strategy of FSDP1 where FSDP2 has a switch.
+void require_switch_of_fsdp2(const Draft& draft);
 
 /// parallelism_config, with or without "parallelism_config_" before its keys.
 void read_parallelism(const Setting& setting, Draft& draft);

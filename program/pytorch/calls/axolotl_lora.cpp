@@ -18,6 +18,13 @@ Tensor as_view_of(Tensor x) {
 LoraKernels::LoraKernels(Torch& torch, const Job& job)
     : torch_(torch), original_(dtype_of_loading(job)), rank_(job.lora.rank), drops_(job.lora.dropout > 0) {}
 
+/// get_lora_parameters, which has FSDP2 gather them.
+void LoraKernels::gather(const std::vector<Adapted>& linears) const {
+  for (const Adapted& each : linears) {
+    for (const int parameter : {each.by.lora_a, each.by.lora_b}) torch_.reach({}, parameter);
+  }
+}
+
 /// One dropout for all linears that read x, before the node.
 LoraKernels::Input LoraKernels::input_of(const Tensor& x) const {
   return {.x = x, .dropped = drops_ ? torch_.dropout(x) : Tensor{}};
@@ -188,8 +195,9 @@ std::vector<Tensor> LoraKernels::gradients_of(const FeedForward& of, const Tenso
 
 /// LoRA_MLP
 Tensor LoraKernels::feed_forward(const Tensor& x, const Adapted& gate, const Adapted& up, const Adapted& down) const {
-  const Input input = input_of(x);
   const std::vector<Adapted> linears{gate, up, down};
+  gather(linears);
+  const Input input = input_of(x);
   const Tensor activated = product(input, gate), factor_of_it = product(input, up);
   std::vector<Factors> kept_factors;
   Tensor y;
@@ -211,6 +219,7 @@ Tensor LoraKernels::feed_forward(const Tensor& x, const Adapted& gate, const Ada
 
 /// LoRA_QKV, which makes x's gradient whether it is wanted or not.
 std::array<Tensor, 3> LoraKernels::queries_keys_values(const Tensor& x, const std::array<Adapted, 3>& linears) const {
+  gather({linears.begin(), linears.end()});
   const Input input = input_of(x);
   std::array<Tensor, 3> made;
   for (std::size_t i = 0; i < linears.size(); ++i) made.at(i) = product(input, linears.at(i));
@@ -258,6 +267,7 @@ std::array<Tensor, 3> LoraKernels::queries_keys_values(const Tensor& x, const st
 
 /// LoRA_O
 Tensor LoraKernels::output(const Tensor& x, const Adapted& by) const {
+  gather({by});
   const Input input = input_of(x);
   Tensor y = product(input, by);
   const Factors adapter = factors(by, x.dtype);

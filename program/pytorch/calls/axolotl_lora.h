@@ -41,6 +41,7 @@ class LoraKernels {
     Tensor x, dropped;  // `dropped` empty: no dropout
     const Tensor& read() const { return dropped.storage ? dropped : x; }
   };
+  void gather(const std::vector<Adapted>& linears) const;
   Input input_of(const Tensor& x) const;
   bool is_converted(int parameter, Dtype dtype) const;
   Tensor converted(int parameter, std::int64_t elements, Dtype dtype) const;

@@ -70,6 +70,7 @@ Tensor AcceleratorLoop::loss_of_model(const Inputs& inputs, const Tensor& items)
     if (is_fused()) logits = {};  // of which there are none
   }
   const Scope scope(heap(), "loss");
+  parts_.wrapper.end_module(loss);
   if (is_autocast() && !is_fused()) logits = torch().cast(logits, Dtype::f32);
   if (converts_outputs()) loss = torch().cast(loss, precision.compute);
   parts_.wrapper.end_forward(loss);

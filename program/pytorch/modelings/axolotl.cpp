@@ -20,6 +20,22 @@ bool are_adapted(std::initializer_list<const LinearParameters*> linears) {
   return std::ranges::all_of(linears, [](const LinearParameters* each) { return each->lora_a >= 0; });
 }
 
+/// Those that PEFT computes are modules of FSDP2's there, which convert what they are passed.
+void require_all_adapters(const LlamaGraph& llama, const AxolotlParts& parts) {
+  const auto is_left = [](bool is_on, std::initializer_list<const LinearParameters*> linears) {
+    return !is_on && std::ranges::any_of(linears, [](const LinearParameters* each) { return each->lora_a >= 0; });
+  };
+  for (const LlamaBlock& l : llama.blocks) {
+    if (!is_left(parts.mlp, {&l.gate, &l.up, &l.down}) && !is_left(parts.qkv, {&l.q, &l.k, &l.v}) &&
+        !is_left(parts.o, {&l.o})) {
+      continue;
+    }
+    throw NotModelled(
+        "--kernels axolotl with FSDP2 and adapters that they don't compute (--lora-targets all-linear with all parts "
+        "is)");
+  }
+}
+
 }  // namespace
 
 void require_axolotl_kernels(const Job& job) {
@@ -32,9 +48,9 @@ void require_axolotl_kernels(const Job& job) {
   }
   const bool is_whole = job.runtime == Runtime::pytorch;
   const bool is_zero = job.runtime == Runtime::deepspeed && !sharding_named(job.sharding).reshard;
-  if (!is_whole && !is_zero) {
+  if (!is_whole && !is_zero && job.runtime != Runtime::pytorch_fsdp2) {
     refuse(fmt::format("--runtime {} and --sharding {}", job_field_named("runtime").get(job), job.sharding),
-           "on one GPU, with DDP and with ZeRO-1 and ZeRO-2 they are");
+           "on one GPU, with DDP, with FSDP2 and with ZeRO-1 and ZeRO-2 they are");
   }
   if (job.lora.has_magnitudes) refuse("--dora on", "without it they are");
 }
@@ -62,6 +78,7 @@ AxolotlParts axolotl_kernels(const Job& job, const LlamaGraph& llama, Dtype hidd
   parts.mlp = parts.mlp && all([](const LlamaBlock& l) { return are_adapted({&l.gate, &l.up, &l.down}); });
   parts.qkv = parts.qkv && all([](const LlamaBlock& l) { return are_adapted({&l.q, &l.k, &l.v}); });
   parts.o = parts.o && all([](const LlamaBlock& l) { return are_adapted({&l.o}); });
+  if (job.runtime == Runtime::pytorch_fsdp2) require_all_adapters(llama, parts);
   return parts;
 }
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/conflict.h"
+#include "job/stacks/axolotl_fsdp2.h"
 #include "program/pytorch/modelings/segment_reader.h"
 
 namespace vramfit::eager {
@@ -32,7 +33,7 @@ void choose_loss(const Job& job, const LlamaStyle& style, LigerKernels& kernels)
   if (style.multiplies) {
     throw LibraryFails("--kernels liger:fused_linear_cross_entropy=on with Granite, for which Liger has none");
   }
-  if (job.runtime == Runtime::pytorch_fsdp2 && job.method != Method::full) {
+  if (job.runtime == Runtime::pytorch_fsdp2 && !is_axolotls_fsdp2(job) && job.method != Method::full) {
     throw LibraryFails(
         "--kernels liger with adapters under FSDP2, where Liger's fused loss multiplies with a shard of the output "
         "layer's weights, and fails (add fused_linear_cross_entropy=off)");

@@ -23,8 +23,7 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
       uses_liger_(liger_kernels(job, llama_)),
       liger_(torch),
       is_flash_attn_(job.attention == Attention::flash_attn),
-      // PyTorch's kernels cap no scores, as Gemma 2 may, and none has sinks (gpt-oss): the library then has its own
-      // code.
+      // PyTorch's kernels have no caps, as Gemma 2 may, and no sinks (gpt-oss): the library then has code of its own.
       is_eager_((is_gemma2(llama_) && !is_flash_attn_) || llama_.style.has_sinks || job.attention == Attention::math),
       packs_documents_(job.packs_documents),
       hidden_dtype_(hidden_dtype(graph, job, llama_.embedding)),
@@ -40,10 +39,9 @@ Transformers::Transformers(const Graph& graph, const Job& job, Torch& torch)
 void Transformers::require_code(const Job& job) const {
   const bool is_left_to_library = job.attention == Attention::automatic || job.attention == Attention::math;
   const auto refuse_kernel = [&](const char* what) {
-    throw NotModelled(
-        fmt::format("--attention {} of a model with {}, which transformers computes otherwise "
-                    "(--attention auto is)",
-                    job_field_named("attention").get(job), what));
+    constexpr auto kWhy =
+        "--attention {} of a model with {}, which transformers computes otherwise (--attention auto is)";
+    throw NotModelled(fmt::format(kWhy, job_field_named("attention").get(job), what));
   };
   const bool has_masks = std::ranges::any_of(
       llama_.blocks, [&](const LlamaBlock& l) { return hides_keys(l.window, llama_.sizes.sequence); });

@@ -100,34 +100,34 @@ int Fsdp2::add_group(std::string name, const std::vector<int>& parameters, bool 
 }
 
 /// What is copied into the all-gather's output, in the compute dtype: one flat copy of the shards that have another.
-Accesses Fsdp2::cast_shards(const ParameterGroup& group, std::vector<Tensor>& made) {
+Accesses Fsdp2::cast_shards(const ParameterGroup& group, std::vector<Tensor>& made, Stream stream) {
   Heap& heap = torch_.heap();
   Accesses cast, copied;
   for (const ShardedParameter& p : group.parameters) {
     (has(p, Part::cast, compute_) ? cast : copied).push_back(reads(p.trained.value));
   }
   made.push_back(heap.make(shard_elements(group, Part::cast, compute_), compute_, Category::communication,
-                           "all-gather input", gathers_));
+                           "all-gather input", stream));
   if (cast.empty()) return copied;
   cast.push_back(writes(made.back()));
-  heap.run("aten::_foreach_copy_", cast, gathers_);
+  heap.run("aten::_foreach_copy_", cast, stream);
   copied.push_back(reads(made.back()));
   return copied;
 }
 
 /// The same of shards in host memory, which come to the card one after the other (_fsdp_param.py: all_gather_inputs).
-Accesses Fsdp2::fetched_shards(const ParameterGroup& group, std::vector<Tensor>& made) {
+Accesses Fsdp2::fetched_shards(const ParameterGroup& group, std::vector<Tensor>& made, Stream stream) {
   Heap& heap = torch_.heap();
   const auto make = [&](const ShardedParameter& p, Dtype dtype, const char* what) {
-    return heap.make(p.trained.elements, dtype, Category::communication, what + (" of " + p.trained.name), gathers_);
+    return heap.make(p.trained.elements, dtype, Category::communication, what + (" of " + p.trained.name), stream);
   };
   Accesses copied;
   for (const ShardedParameter& p : group.parameters) {
     Tensor shard = make(p, p.dtype, "shard");
-    heap.copy_over_link(p.trained.value, shard, gathers_);
+    heap.copy_over_link(p.trained.value, shard, stream);
     if (has(p, Part::cast, compute_)) {
       Tensor cast = make(p, compute_, "all-gather input");
-      heap.run("aten::_to_copy", {reads(shard), writes(cast)}, gathers_);
+      heap.run("aten::_to_copy", {reads(shard), writes(cast)}, stream);
       shard = std::move(cast);
     }
     copied.push_back(reads(shard));
@@ -138,20 +138,20 @@ Accesses Fsdp2::fetched_shards(const ParameterGroup& group, std::vector<Tensor>&
 
 /// Copy-in and all-gather have their own stream; copies of the shards in the compute dtype live until the collective is
 /// issued. Shards on the card that have it already are copied into the output at once.
-void Fsdp2::unshard(ParameterGroup& group) {
+void Fsdp2::unshard(ParameterGroup& group, Stream stream) {
   if (group.is_prefetched || group.is_gathered) return;
   const Scope scope(torch_.heap(), group.name);
   Heap& heap = torch_.heap();
   std::vector<Tensor> made;
-  Accesses copied = offloads_ ? fetched_shards(group, made) : cast_shards(group, made);
+  Accesses copied = offloads_ ? fetched_shards(group, made, stream) : cast_shards(group, made, stream);
   std::int64_t bytes = 0;
   for (const std::int64_t chunk : chunk_bytes(group, Part::all, compute_)) bytes += chunk;
   group.all_gathered =
-      heap.make(checked_mul(bytes, ranks_), Dtype::u8, Category::communication, "all-gather output", gathers_);
+      heap.make(checked_mul(bytes, ranks_), Dtype::u8, Category::communication, "all-gather output", stream);
   copied.push_back({group.all_gathered.storage.buffer(), program::How::write_part});
-  heap.run("fsdp::all_gather_copy_in", copied, gathers_);
+  heap.run("fsdp::all_gather_copy_in", copied, stream);
   group.all_gather = heap.start(program::Collective::all_gather, program::Axis::shard, {changes(group.all_gathered)},
-                                gathers_, Bytes{bytes});
+                                stream, Bytes{bytes});
   group.is_prefetched = true;
 }
 
@@ -215,7 +215,7 @@ void Fsdp2::end_forward() {
 
 Tensor Fsdp2::pre_forward(int g, Tensor input) {
   ParameterGroup& group = groups_[at(g)];
-  unshard(group);
+  unshard(group, gathers_);
   wait_for_unshard(group, true);
   if (!input.wants_gradient) return input;
   return torch_.pass_through(std::move(input), [this, g] { post_backward(groups_[at(g)]); });
@@ -231,12 +231,12 @@ void Fsdp2::post_forward(int g, const Tensor& output) {
 
 /// Gathers this group if necessary, then starts the gather of the group that ran before it in forward.
 void Fsdp2::pre_backward(ParameterGroup& group) {
-  unshard(group);
+  unshard(group, gathers_);
   wait_for_unshard(group, false);
   if (group.forward_indices.empty()) return;
   const int before = group.forward_indices.back() - 1;
   group.forward_indices.pop_back();
-  if (before >= 0) unshard(groups_[at(forward_order_[at(before)])]);
+  if (before >= 0) unshard(groups_[at(forward_order_[at(before)])], gathers_);
 }
 
 /// The gradients in the compute dtype are copied into one buffer of the reduce dtype and released, except for the last,
@@ -303,6 +303,12 @@ void Fsdp2::reduce(ParameterGroup& group) {
   }
   if (offloads_) move_gradients_to_host(group);
   if (update_) update_reduced(group);
+}
+
+/// _fsdp_param_group.py: get_all_gather_streams, outside of forward and backward as FSDP2 knows them.
+void Fsdp2::gather_now(int g) {
+  unshard(groups_[at(g)], Stream::compute);
+  wait_for_unshard(groups_[at(g)], false);
 }
 
 /// On the stream that asks for it, and in the dtype of the shards.

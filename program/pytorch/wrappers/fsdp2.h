@@ -71,6 +71,8 @@ class Fsdp2 {
   /// the pre-backward hook on its output.
   Tensor pre_forward(int group, Tensor input);
   void post_forward(int group, const Tensor& output);
+  /// FSDPModule.unshard() of modules that may never run: on the stream that asks for it.
+  void gather_now(int group);
   /// DTensor.full_tensor() of a frozen parameter; nothing while its group is gathered.
   Tensor full_tensor(int group, const ShardedParameter& parameter);
   /// At the end of backward: reduces what is still gathered because its input needs no gradient, and releases what is
@@ -90,9 +92,9 @@ class Fsdp2 {
 
  private:
   std::int64_t whole_elements(int parameter) const;
-  void unshard(ParameterGroup& group);
-  Accesses cast_shards(const ParameterGroup& group, std::vector<Tensor>& made);
-  Accesses fetched_shards(const ParameterGroup& group, std::vector<Tensor>& made);
+  void unshard(ParameterGroup& group, Stream stream);
+  Accesses cast_shards(const ParameterGroup& group, std::vector<Tensor>& made, Stream stream);
+  Accesses fetched_shards(const ParameterGroup& group, std::vector<Tensor>& made, Stream stream);
   void copy_out(ParameterGroup& group);
   void wait_for_unshard(ParameterGroup& group, bool is_forward);
   static void reshard(ParameterGroup& group);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "base/error.h"
 #include "cli/configs/import.h"
 #include "tests/cli/configs/imported.h"
 #include "tests/support/temporary_directory.h"
@@ -42,6 +43,33 @@ TEST_CASE("axolotl's FSDP1 has original parameters, transformers' default, unles
   CHECK(value_of(job, "runtime") == "pytorch-fsdp1");
   CHECK(job.unmodelled.empty());
   CHECK(is_unmodelled(imported("axolotl.yaml", fsdp + "  use_orig_params: false\n"), "use_orig_params"));
+}
+
+TEST_CASE("axolotl's FSDP2 leaves embeddings to the root and weights in bf16, where accelerate's does neither") {
+  const std::string fsdp = "attn_implementation: flash_attention_2\nfsdp_version: 2\nfsdp_config: {}\n";
+  const ImportedJob job = imported("axolotl.yaml", kAxolotl + fsdp);
+  CHECK(job.unmodelled.empty());
+  CHECK(value_of(job, "wrap_embeddings") == "off");
+  CHECK(value_of(job, "storage_dtype") == "bf16");
+  CHECK(value_of(job, "state_dtype") == "bf16");
+  const ImportedJob adapted = imported("axolotl.yaml", kAxolotl + "adapter: lora\n" + fsdp);
+  CHECK(value_of(adapted, "wrap_embeddings") == "off");
+  CHECK(value_of(adapted, "frozen_dtype") == "bf16");
+  CHECK(value_of(adapted, "storage_dtype").empty());
+}
+
+TEST_CASE("a strategy where FSDP2 has a switch is refused, as accelerate refuses it") {
+  const auto read = [](const std::string& version, const std::string& reshard) {
+    const std::string keys = "{fsdp_version: " + version + ", fsdp_reshard_after_forward: " + reshard + "}\n";
+    return imported("accelerate.yaml", "distributed_type: FSDP\nnum_processes: 2\nfsdp_config: " + keys);
+  };
+  for (const char* const strategy : {"4", "HYBRID_SHARD", "FULL_SHARD"}) {
+    CAPTURE(strategy);
+    CHECK_THROWS_WITH_AS(read("2", strategy), doctest::Contains("true is FULL_SHARD, false is SHARD_GRAD_OP"),
+                         InputError);
+    CHECK_NOTHROW(read("1", strategy));
+  }
+  CHECK(value_of(read("2", "1"), "sharding") == "full-shard");
 }
 
 TEST_CASE("axolotl's ends in fp32 are not modelled where nothing converts them back") {

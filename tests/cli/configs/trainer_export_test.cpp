@@ -81,7 +81,8 @@ TEST_CASE("whether gradients are clipped is read as what the plan said, from too
       CAPTURE(stack);
       CAPTURE(clips);
       std::vector<std::string> notes, files;
-      const Job job = on_stack(unresolved_job(), defaults_of(stack_named(stack), plan.cluster));
+      Job job = on_stack(unresolved_job(), defaults_of(stack_named(stack), plan.cluster));
+      if (tool == "axolotl") job.precision.storage = job.precision.state = Dtype::bf16;
       plan.job = resolve_job(job, plan.spec, plan.cluster, notes);
       plan.clip = clips;
       for (const ExportedFile& file : export_plan(plan, export_tool_named(tool)).files) {

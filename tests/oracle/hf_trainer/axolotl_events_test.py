@@ -1,4 +1,4 @@
-"""events_test.py's comparison with axolotl's kernels for linears with adapters (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel): alone, beside Liger's, with DDP and with DeepSpeed's ZeRO-1 and ZeRO-2.
+"""events_test.py's comparison with axolotl's kernels for linears with adapters (lora_mlp_kernel, lora_qkv_kernel, lora_o_kernel): alone, beside Liger's, with DDP, with FSDP2 as axolotl sets it up, and with DeepSpeed's ZeRO-1 and ZeRO-2.
 
 `live` and `record` need axolotl 0.19 and addict, but none of its other requirements, and DeepSpeed (tests/rehearse/requirements-recipes.txt). Arguments: a part (recorded.py).
 """
@@ -18,12 +18,19 @@ ALL = "mlp,qkv,o"
 class AxolotlCase(LigerCase):
     has_liger: bool = False
     kernels: str = ALL  # of axolotl
+    reenters: bool = False  # use_reentrant, axolotl's default with gradient checkpointing
+
+    def takes_over(self):
+        """Whether axolotl sets up FSDP2 in accelerate's place: embeddings are the root's, and nothing is made fp32."""
+        return self.runtime() == "pytorch-fsdp2"
 
     def more_words(self):
-        return [*super().more_words(), *(["--axolotl", *self.kernels.split(",")] if self.kernels else [])]
+        return [*super().more_words(), *(["--use-reentrant", "on"] if self.reenters else []), *(["--axolotls-fsdp"] if self.takes_over() else []), *(["--axolotl", *self.kernels.split(",")] if self.kernels else [])]
 
     def job(self):
-        fields = super().job()
+        fields = super().job() | ({"reentrant_checkpoints": "on"} if self.reenters else {})
+        if self.takes_over():
+            fields |= {"wrap_embeddings": "off"} | ({"storage_dtype": "bf16", "state_dtype": "bf16"} if self.storage == "bf16" else {})
         if self.kernels:
             off = ",".join(f"{part}=off" for part in ALL.split(",") if part not in self.kernels.split(","))
             fields["kernels"] = "+".join(filter(None, [fields.get("kernels"), ":".join(filter(None, ["axolotl", off]))]))
@@ -51,6 +58,18 @@ FEW = [
     AxolotlCase(**TINY, **LORA, has_liger=True, checkpointing="full"),
     AxolotlCase(**{**TINY, "window": 64}, **LORA, has_liger=True, liger="fused_linear_cross_entropy=off", family="gemma2", attention="auto"),
     AxolotlCase(**TINY, **LORA, zero=2, ranks=2, bucket=100_000, checkpointing="full"),
+    # FSDP2, also without adapters.
+    AxolotlCase(**TINY, **LORA, ranks=2, checkpointing="full"),
+    AxolotlCase(**TINY, **LORA, ranks=3, lora_dropout=0.1, accumulation=2, tied=True, family="qwen2"),
+    AxolotlCase(**TINY, **LORA, ranks=2, sharding="shard-grad-op", optimizer="adamw:foreach", family="mistral", has_liger=True),
+    AxolotlCase(**TINY, **LORA, ranks=2, kernels="mlp", lora_targets="gate_proj,up_proj,down_proj", family="gemma", tied=True, attention="auto"),
+    AxolotlCase(**WIDE, **QUANTIZED, ranks=2, checkpointing="full"),
+    AxolotlCase(**WIDE, **{**QUANTIZED, "quantization": "nf4"}, ranks=3, family="qwen2", lora_dropout=0.1, accumulation=3),
+    AxolotlCase(**TINY, kernels="", storage="bf16", ranks=2, checkpointing="full", accumulation=2, has_liger=True),
+    AxolotlCase(**TINY, kernels="", storage="bf16", ranks=3, sharding="shard-grad-op", tied=True),
+    AxolotlCase(**TINY, kernels="", precision="bf16-pure", ranks=2, checkpointing="full"),
+    AxolotlCase(**TINY, **LORA, ranks=2, checkpointing="full", reenters=True, accumulation=2),
+    AxolotlCase(**TINY, kernels="mlp,qkv", zero=1, ranks=2, **LORA),  # the last one has kernels
 ]
 MORE = [
     *(AxolotlCase(**SMALL, **{**LORA, "lora_rank": 16}, checkpointing=checkpointing, lora_dropout=dropout, family=family)
@@ -61,6 +80,15 @@ MORE = [
       for family, checkpointing, dropout, card, optimizer in (("llama", "none", 0, "RTX4090", "adamw:fused"), ("qwen2", "full", 0.05, "A100-80GB", "adamw-8bit:paged"))),
     AxolotlCase(**SMALL, **{**LORA, "lora_rank": 64}, **DDP, accumulation=3),
     AxolotlCase(**TINY, **LORA, zero=1, ranks=3, bucket=30_000, accumulation=2, family="qwen2"),
+    AxolotlCase(**TINY, **LORA, ranks=2, precision="bf16-pure"),
+    AxolotlCase(**WIDE, **QUANTIZED, ranks=2, checkpointing="full", reenters=True),
+    AxolotlCase(**TINY, kernels="", storage="bf16", ranks=2, checkpointing="full", reenters=True, accumulation=2),
+    AxolotlCase(**TINY, kernels="", ranks=2, checkpointing="full"),
+    AxolotlCase(**SMALL, **{**LORA, "lora_rank": 16}, ranks=8, checkpointing="full", accumulation=2),
+    AxolotlCase(**{**SMALL, "sequence": 640}, **QUANTIZED, ranks=4, checkpointing="full", lora_dropout=0.05, card="RTX4090", has_liger=True),
+    AxolotlCase(**{**TINY, "window": 64}, **LORA, ranks=2, has_liger=True, liger="fused_linear_cross_entropy=off", family="gemma2", attention="auto", checkpointing="full"),
+    AxolotlCase(**TINY, precision="fp16-mixed", lora_rank=4, frozen_dtype="fp16", ranks=2, accumulation=2),
+    AxolotlCase(**SMALL, kernels="", storage="bf16", ranks=8, checkpointing="full", family="qwen3", optimizer="adamw:foreach"),
     AxolotlCase(**{**SMALL, "kv_heads": 16, "sequence": 1601}, **LORA, attention="math", has_liger=True, liger="rope=off", batch=2),
 ]
 AXOLOTL = Comparison(

@@ -33,3 +33,15 @@ def with_kernels(config, parts, liger, build):
         from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
         MODEL_TYPE_TO_APPLY_LIGER_FN[json.loads(pathlib.Path(config).read_text(encoding="utf-8"))["model_type"]](**liger)
     return module.apply_lora_kernel_patches(build(), settings)
+
+
+def take_over_fsdp(has_codes):
+    """Its preparation of FSDP2 in the place of accelerate's; `has_codes`: of a base in 4 bits."""
+    from axolotl.monkeypatch.accelerate.fsdp2 import patch_accelerate_fsdp2
+    patch_accelerate_fsdp2()
+    if not has_codes:
+        return
+    from axolotl.monkeypatch import fsdp2_qlora
+    fsdp2_qlora.apply_init_sharded_param_patch()
+    fsdp2_qlora.apply_init_unsharded_param_patch()
+    fsdp2_qlora.apply_init_dtype_attrs_patch()

@@ -1,4 +1,4 @@
-"""Every allocation of Trainers with Liger Kernel (use_liger_kernel=True) against the counted ledger: transformers' and TRL's, alone, with DDP, with FSDP2 and with DeepSpeed's ZeRO.
+"""Every allocation of Trainers with Liger Kernel (use_liger_kernel=True) against the counted ledger: transformers' and TRL's, alone, with DDP, with FSDP1, with FSDP2 and with DeepSpeed's ZeRO.
 
 `recorded` compares with liger_events.json, which `record` writes. `live` and `record` rehearse with the libraries of $VRAMFIT_RECIPES_PYTHON
 (tests/rehearse/requirements-recipes.txt), or of the Python that runs this; if that lacks them, the test is skipped (exit code 77).
@@ -23,6 +23,10 @@ class LigerCase(ZeroCase):
     reference: bool = False  # of trl-grpo
     liger: str = ""  # liger_kernel_config: parts that are switched on or off, as --kernels has them
     has_liger: bool = True
+    fsdp: int = 2  # its version
+
+    def fsdp_version(self):
+        return self.fsdp
 
     def prepares(self):
         return self.zero > 0 and self.trainer == "transformers"
@@ -38,6 +42,8 @@ class LigerCase(ZeroCase):
 
 DDP = {"ranks": 2, "sharding": "no-shard"}
 QUANTIZED = {**{**TINY, "sequence": 640}, **QLORA}
+FSDP1 = {"ranks": 2, "fsdp": 1}
+QUANTIZED_BF16 = {**QUANTIZED, "frozen_dtype": "bf16"}  # not prepared by PEFT, whose norms in fp32 FSDP1 wouldn't join with codes
 LORA_16 = {"lora_rank": 4, "frozen_dtype": "bf16"}
 # Recorded, too.
 FEW = [
@@ -69,6 +75,12 @@ FEW = [
     LigerCase(**TINY, trainer="trl-grpo", batch=2, reference=True),
     LigerCase(**TINY, ranks=2, liger=WHOLE, checkpointing="full"),
     LigerCase(**TINY, ranks=2),
+    LigerCase(**TINY, **FSDP1, checkpointing="full"),
+    LigerCase(**TINY, **{**FSDP1, "ranks": 3}, tied=True, accumulation=2, family="qwen3", sharding="shard-grad-op"),
+    LigerCase(**TINY, **FSDP1, lora_rank=4, checkpointing="full"),
+    LigerCase(**QUANTIZED_BF16, **FSDP1, liger=WHOLE, checkpointing="full", family="qwen2"),
+    LigerCase(**TINY, **FSDP1, precision="bf16-pure", optimizer="adamw:foreach", family="phi3"),
+    LigerCase(**TINY, **FSDP1, trainer="trl", checkpointing="full"),
     LigerCase(**TINY, zero=2, ranks=2, bucket=100_000),
     LigerCase(**SMALL, zero=3, ranks=2, liger=WHOLE, checkpointing="full"),
     LigerCase(**SMALL, zero=3, ranks=2),
@@ -79,6 +91,13 @@ MORE = [
     LigerCase(**TINY, ranks=2, liger=WHOLE, lora_rank=4, lora_dropout=0.1, checkpointing="full"),
     LigerCase(**TINY, ranks=2, precision="bf16-pure", family="qwen3", sharding="shard-grad-op", optimizer="adamw:foreach"),
     LigerCase(**TINY, ranks=3, offload="params", accumulation=2),
+    LigerCase(**TINY, **FSDP1, family="granite"),
+    LigerCase(**{**TINY, "window": 64}, **FSDP1, family="gemma2", tied=True, attention="auto", checkpointing="full"),
+    LigerCase(**TINY, **FSDP1, offload="params"),
+    LigerCase(**TINY, **FSDP1, precision="fp16-mixed", optimizer="adamw:foreach", accumulation=2),
+    LigerCase(**TINY, **{**FSDP1, "ranks": 16}, sharding="hybrid-shard", lora_rank=4, lora_dropout=0.1, liger="rope=off"),
+    LigerCase(**SMALL, **{**FSDP1, "ranks": 8}, checkpointing="full", accumulation=2, liger="cross_entropy=on," + WHOLE),
+    LigerCase(**TINY, **FSDP1, trainer="trl", lora_rank=4, frozen_dtype="fp32"),
     LigerCase(**TINY, zero=3, ranks=2, precision="fp16-mixed", accumulation=2, checkpointing="full"),
     LigerCase(**SMALL, zero=3, ranks=3, tied=True, family="qwen2", accumulation=2, checkpointing="full"),
     LigerCase(**SMALL, zero=3, ranks=2, **LORA_16, checkpointing="full"),

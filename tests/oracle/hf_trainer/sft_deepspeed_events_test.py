@@ -18,8 +18,16 @@ from trl_zero import SCARCE, TrlZeroCase, comparison, drawn_as, rehearsed_by
 @dataclasses.dataclass
 class SftZeroCase(TrlZeroCase):
     MODELING: typing.ClassVar[str] = "trl"
+    packing: str = "none"  # wrapped: full rows, as without it
+
+    def more_words(self):
+        return ["--packing", self.packing, *super().more_words()]
+
+    def job(self):
+        return {**super().job(), "packing": "bfd" if self.packing == "bfd" else "none"}
 
 
+MASKED = {**TINY, "attention": "auto"}  # flash attention takes none
 # Recorded, too.
 FEW = [
     SftZeroCase(**TINY, zero=2, ranks=4, bucket=30_000, accumulation=3, batch=2, tied=True, optimizer="adamw:deepspeed"),
@@ -53,6 +61,12 @@ FEW = [
     SftZeroCase(**{**SMALL, "sequence": 512}, **{**QLORA, "quantization": "nf4"}, zero=3, ranks=3, family="qwen2", tied=True, sizes="auto", bucket=0, checkpointing="full"),
     SftZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=3, ranks=8, sizes=AT_ONCE, bucket=0, checkpointing="full"),
     SftZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=1, offload="params", sizes=SCARCE, checkpointing="full", accumulation=2),
+    # Packed rows, whose documents have masks.
+    SftZeroCase(**MASKED, packing="bfd", zero=1, ranks=3, bucket=30_000, batch=2, accumulation=2, checkpointing="full"),
+    SftZeroCase(**MASKED, packing="bfd", zero=2, ranks=2, bucket=30_000),
+    SftZeroCase(**MASKED, packing="bfd", zero=3, ranks=2, batch=3, checkpointing="full"),
+    SftZeroCase(**{**SMALL, "attention": "auto"}, packing="bfd", zero=3, ranks=4, lora_rank=16, accumulation=2, checkpointing="full"),
+    SftZeroCase(**TINY, packing="wrapped", zero=2, ranks=2, batch=2),
     SftZeroCase(**TINY, zero=2, ranks=2, bucket=100_000, checkpointing="full"),  # the last one has another bucket in each step, which ZeRO-3 makes in loading
 ]
 MORE = [
@@ -75,6 +89,13 @@ MORE += [
     SftZeroCase(**{**SMALL, "sequence": 512}, **QLORA, zero=3, ranks=64, serial=True, family="granite", tied=True, attention="auto", checkpointing="full", batch=2),
     SftZeroCase(**{**SMALL, "sequence": 1601}, **QLORA, zero=2, ranks=8, attention="auto", bucket=20_000_000, checkpointing="full"),
     SftZeroCase(**{**SMALL, "sequence": 640}, **QLORA, zero=1, ranks=3, family="gemma", tied=True, attention="auto", accumulation=3),
+]
+
+
+MORE += [
+    SftZeroCase(**{**SMALL, "sequence": 640, "attention": "auto"}, **QLORA, packing="bfd", zero=2, ranks=8, checkpointing="full", batch=2),
+    SftZeroCase(**{**SMALL, "sequence": 1000, "attention": "auto"}, packing="bfd", zero=3, ranks=2, precision="fp16-mixed", card="T4", checkpointing="full", sizes="auto", bucket=0),
+    SftZeroCase(**{**SMALL, "sequence": 512, "attention": "math"}, packing="bfd", zero=1, ranks=4, family="qwen3", tied=True, batch=2, offload="optimizer"),
 ]
 
 

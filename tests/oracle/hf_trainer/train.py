@@ -56,6 +56,7 @@ def parse(arguments):
     parser.add_argument("--sizes", nargs="*", default=[], metavar="KEY=VALUE", help="of ZeRO-3, as DeepSpeed's configuration calls them; the Trainer fills in auto")
     parser.add_argument("--liger", type=json.loads, metavar="JSON", help="use_liger_kernel, with this liger_kernel_config")
     parser.add_argument("--axolotl", nargs="*", default=[], choices=["mlp", "qkv", "o"], help="linears that its kernels compute")
+    parser.add_argument("--axolotls-fsdp", action="store_true", help="FSDP2 as axolotl sets it up in accelerate's place")
     parser.add_argument("--packing", choices=["none", "wrapped", "bfd"], default="none", help="packing_strategy of SFTTrainer; of the Trainer: bfd has rows of documents with their positions, and no mask")
     parser.add_argument("--max-grad-norm", type=float, default=1, help="0: no clipping")
     parser.add_argument("--steps", type=int, default=3)
@@ -169,7 +170,7 @@ def loaded_in_4_bits(model, options, dtype):
     model.to(compute).save_pretrained(folder)
     sharded = {} if options.fsdp == "none" else {"bnb_4bit_quant_storage": compute}
     how = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=options.quantization == "nf4-double", bnb_4bit_compute_dtype=compute, **sharded)
-    return type(model).from_pretrained(folder, dtype=dtype, quantization_config=how, device_map={"": 0 if options.fsdp == "none" else "cpu"}, **attention_of(options))
+    return type(model).from_pretrained(folder, dtype=dtype, quantization_config=how, device_map={"": 0 if options.fsdp == "none" or options.axolotls_fsdp else "cpu"}, **attention_of(options))
 
 
 def quantized(model, options):
@@ -184,6 +185,9 @@ def fsdp_of(options):
         return {}
     if options.fsdp_version == 1:
         return fsdp1_of(options)
+    if options.axolotls_fsdp:
+        from axolotl_kernels import take_over_fsdp
+        take_over_fsdp(options.quantization != "none")
     if options.offload == ["params"]:  # what `accelerate launch` sets; without it there is no process group for tensors on the host
         os.environ |= {"ACCELERATE_USE_FSDP": "true", "FSDP_OFFLOAD_PARAMS": "true", "FSDP_VERSION": "2"}
     by_fsdp = options.checkpointing == "full" and options.checkpointed_by == "fsdp"

@@ -91,6 +91,9 @@ TEST_CASE("what a choice of GRPOTrainer has no rules with is named") {
   CHECK_THROWS_WITH_AS(refused({{"method", "lora"}}, "reference", four)(),
                        doctest::Contains("--grpo reference with --method lora and FSDP2"), NotModelled);
   CHECK_NOTHROW(refused({{"method", "lora"}}, "reference,num_iterations=2", four)());
+  CHECK_THROWS_WITH_AS(program_of(grpo_job({{"grad_accum", "512"}})),
+                       "not modelled: --grad-accum 512: completions of 512 micro-batches at once (up to 256 are)",
+                       NotModelled);
   CHECK_THROWS_WITH_AS(refused({}, "steps_per_generation=1024", "1xH100-80GB")(), doctest::Contains("up to 256 are"),
                        NotModelled);
   CHECK_THROWS_WITH_AS(refused({{"method", "lora"}, {"offload", "params"}}, "num_iterations=2", four)(),

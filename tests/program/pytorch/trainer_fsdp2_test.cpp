@@ -151,7 +151,6 @@ TEST_CASE("what the Trainer's FSDP2 has no rules for is named") {
     CHECK(e.verdict == Verdict::not_modelled);
     return e.why;
   };
-  CHECK(why("wrap_embeddings", "off").starts_with("--wrap-embeddings off (accelerate gives"));
   CHECK(why("reduce_dtype", "fp32").starts_with("--reduce-dtype fp32 (accelerate reduces in bf16"));
   CHECK(why("storage_dtype", "bf16").starts_with("--storage-dtype bf16 (with FSDP2 accelerate makes trained weights"));
   CHECK(why("reshard", "last-kept")
