@@ -211,6 +211,8 @@ void estimate_ranks(Estimate& e, const ModelSpec& spec, const EstimateOptions& o
   e.verdict = verdict_of(rank, e.capacity);
   e.why = explain(rank, e.capacity);
   add_assumptions(e, spec, graph);
+  if (!options.run.clip && e.job.modeling == Modeling::torchtitan_02)
+    e.assumptions.emplace_back("gradients are clipped all the same: torchtitan 0.2 has no switch for that");
   if (!options.run.clip && has_trainer(e.job))
     e.assumptions.emplace_back("the Trainer takes the norm of gradients for its log, clipped or not");
   if (e.job.runtime == Runtime::deepspeed && e.job.sharding != "full-shard") {

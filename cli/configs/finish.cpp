@@ -325,9 +325,7 @@ void finish_packing(Draft& draft) {
   if (packing == draft.values().end() || (is_trl(draft) && draft.is(fact::kStrategy, "wrapped"))) return;
   const std::string place = place_of(packing->second);
   if (!is_trl(draft) && !draft.is("attention", "flash-attn")) {
-    return draft.not_modelled(place +
-                              ": documents in one row without the flash-attn package, whose attention has masks "
-                              "or kernels of its own (flash_attention_2 is modelled)");
+    return draft.not_modelled(place + ": documents in one row without the flash-attn package (flash_attention_2 is)");
   }
   draft.derive("packing", "bfd");
   if (packing->second.value != "one row" || draft.get("micro_batch").value_or("1") == "1") return;

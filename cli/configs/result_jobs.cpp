@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 #include <system_error>
+#include <variant>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -192,7 +193,10 @@ void apply_result(JobFlags& flags, JsonObject& document, const std::string& path
   if (flags.stack.empty() && flags.has_stack && (begun || is_shared_otherwise)) flags.stack = stack.name;
   std::string left_out;
   for (const JobField& field : job_fields()) {
-    const bool is_usual = begun && (field.get(job) == field.get(*begun) || is_by_precision(field, job));
+    // Which layers are checkpointed stays, though a library may begin so. Few libraries can choose single ops.
+    const bool stays = is_on_other_stack && field.name == "checkpointing" &&
+                       !std::holds_alternative<SelectiveCheckpointing>(job.checkpointing);
+    const bool is_usual = begun && !stays && (field.get(job) == field.get(*begun) || is_by_precision(field, job));
     if (is_usual && job.runtime != Runtime::pytorch_fsdp1) continue;
     const bool is_of_cards = field.name == "mesh" || field.name == "global_batch";
     if (std::ranges::find(set, field.name) == set.end() || (is_elsewhere && is_of_cards)) continue;

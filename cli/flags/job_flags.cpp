@@ -1,6 +1,7 @@
 #include "cli/flags/job_flags.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -167,26 +168,28 @@ JobChoice read_on(Job base, const JobFlags& flags, std::int64_t cards, bool is_o
 }  // namespace
 
 void require_said_once(const JobFlags& flags) {
-  Job job = unresolved_job();
-  std::vector<std::string_view> said;
+  std::map<std::string_view, std::string> said;  // by field; as it would be without others, some of which set it, too
+  const auto read = [](const JobField& field, const std::string& value, const std::string& flag) {
+    Job job = unresolved_job();
+    set_job_field(job, field, value, flag);
+    return field.get(job);
+  };
   const auto fields = job_fields();
   for (std::size_t i = 0; i < std::min(fields.size(), flags.values.size()); ++i) {
     if (flags.values[i].empty()) continue;
-    set_job_field(job, fields[i], fmt::format("{}", fmt::join(flags.values[i], ",")), flag_of(fields[i]));
-    said.emplace_back(fields[i].name);
+    said.emplace(fields[i].name,
+                 read(fields[i], fmt::format("{}", fmt::join(flags.values[i], ",")), flag_of(fields[i])));
   }
   for (const std::string& assignment : flags.set) {
     const std::size_t equals = assignment.find('=');
     if (equals == std::string::npos) continue;  // refused where it is read
     const JobField& field = job_field_named(assignment.substr(0, equals));
-    const std::string before = field.get(job);
-    set_job_field(job, field, assignment.substr(equals + 1), fmt::format("--set {}", field.name));
-    const bool is_said_twice = std::ranges::find(said, field.name) != said.end();
-    if (is_said_twice && field.get(job) != before) {
+    const std::string value = read(field, assignment.substr(equals + 1), fmt::format("--set {}", field.name));
+    const auto [before, is_new] = said.emplace(field.name, value);
+    if (!is_new && before->second != value) {
       throw InputError(fmt::format("--set {}: contradicts {} {}; leave one of them out", printable(assignment),
-                                   flag_of(field), before));
+                                   flag_of(field), before->second));
     }
-    said.emplace_back(field.name);
   }
 }
 

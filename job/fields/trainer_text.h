@@ -23,9 +23,8 @@ inline constexpr std::string_view kReentrantCheckpointsHelp =
     "keeps other tensors (docs/activation-checkpointing.md). Default: off";
 inline constexpr std::string_view kPackingHelp =
     "Packed documents: bfd, TRL's default strategy, makes one row of a micro-batch's documents, and a mask of that "
-    "row's "
-    "length squared (only with --stack trl, without DeepSpeed). With --attention flash-attn there is no mask, and "
-    "--stack transformers has it, too (axolotl's sample_packing). Rows that \"wrapped\" packs are full ones, as with "
-    "none. Default: none";
+    "row's length squared (--stack trl and trl-deepspeed). With --attention flash-attn there is no mask, and --stack "
+    "transformers and deepspeed have it, too (axolotl's sample_packing). Rows that \"wrapped\" packs are full ones, as "
+    "with none. Default: none";
 
 }  // namespace vramfit

@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <numeric>
 #include <variant>
+#include <vector>
 
 #include "base/error.h"
 #include "estimator/least/least_while_updating.h"
@@ -141,6 +142,14 @@ bool has_more_micro_batches(const Job& job) {
 
 bool is_middle(const program::Section& section) { return section.kind == program::Section::Kind::middle; }
 
+/// One micro-batch more in each step. Where each of them is walked through, a step has several such sections in a row.
+void add_micro_batch(std::vector<program::Section>& sections) {
+  for (std::size_t s = 0; s < sections.size(); ++s) {
+    const bool is_last = s + 1 == sections.size() || !is_middle(sections[s + 1]);
+    if (is_middle(sections[s]) && is_last) ++sections[s].times;
+  }
+}
+
 }  // namespace
 
 const std::optional<Graph>& LeastWalked::short_graph(const Graph& graph, const Job& job, std::size_t blocks) {
@@ -176,7 +185,7 @@ std::optional<LeastOfWalk> LeastWalked::walked(const Graph& graph, const Job& jo
     const auto least = job.runtime == Runtime::deepspeed ? least_of_activations : least_of;
     Walk walk{.least = least(program, cluster_, efficiency_)};
     if (std::ranges::any_of(program.sections, is_middle)) {
-      for (program::Section& section : program.sections) section.times += is_middle(section) ? 1 : 0;
+      add_micro_batch(program.sections);
       walk.seconds_of_another = least(program, cluster_, efficiency_).compute_seconds - walk.least.compute_seconds;
     }
     found = walked_.emplace(key, walk).first;

@@ -2,6 +2,7 @@
 #include "program/runtimes/fsdp2_rules.h"
 
 #include <array>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,6 +42,21 @@ bool is_of_bitsandbytes(const Job& job) {
                                  job_field_named("optimizer").get(job)));
 }
 
+/// Rehearsed: torchao's states of weights in 16 bits lack an operator that the compiled update of DTensors has
+/// (OptimState8bit and OptimState4bit: aten.view.dtype).
+void require_torchaos_optimizer(const Job& job) {
+  const std::string optimizer = job_field_named("optimizer").get(job);
+  if (!job.offload.empty()) {
+    throw NotModelled(fmt::format("--optimizer {} with --offload {} and FSDP2 (without offload it is)", optimizer,
+                                  job_field_named("offload").get(job)));
+  }
+  if (job.precision.storage == Dtype::f32) return;
+  throw LibraryFails(fmt::format(
+      "--optimizer {} with FSDP2 and trained weights in {} (torchao's first update of sharded states fails; "
+      "in fp32 it works, and so does adamw)",
+      optimizer, dtype_name(job.precision.storage)));
+}
+
 /// What accelerate and torchtune have no choice of.
 void require_usual_sharding(const Job& job) {
   if (!std::holds_alternative<ReshardByDefault>(job.reshard)) refuse_field(job, "reshard");
@@ -72,10 +88,7 @@ void require_wrapped_ends(const Job& job) {
 void require_accelerate(const Job& job, Job& modelled) {
   const auto value = [&](std::string_view field) { return job_field_named(field).get(job); };
   const bool is_torchaos = job.optimizer_implementation == OptimizerImplementation::torchao;
-  if (is_torchaos && !job.offload.empty()) {
-    throw NotModelled(fmt::format("--optimizer {} with --offload {} and FSDP2 (without offload it is)",
-                                  value("optimizer"), value("offload")));
-  }
+  if (is_torchaos) require_torchaos_optimizer(job);
   if (job.optimizer == "adafactor" || is_of_bitsandbytes(job)) refuse_sharded_optimizer(job);
   if (job.optimizer != "adamw" && !is_torchaos) refuse_field(job, "optimizer");
   job_field_named("precision").set(modelled, job.precision.name);
@@ -105,10 +118,11 @@ void require_accelerate(const Job& job, Job& modelled) {
     // Nothing, where it finds weights in 4 bits; nor does axolotl, but adapters are fp32 anyway.
     const bool is_upcast = job.method == Method::lora || (job.method == Method::full && !is_axolotls_fsdp2(job));
     if (is_upcast && job.precision.storage != Dtype::f32) {
-      throw NotModelled(
-          fmt::format("--storage-dtype {} (with FSDP2 accelerate makes trained weights fp32, whatever the checkpoint "
-                      "has: --storage-dtype fp32 --state-dtype fp32)",
-                      value("storage_dtype")));
+      const bool may_be_axolotls = job.modeling == Modeling::transformers && job.method == Method::full;
+      throw NotModelled(fmt::format(
+          "--storage-dtype {} (with FSDP2 accelerate makes trained weights fp32, whatever the checkpoint "
+          "has: --storage-dtype fp32 --state-dtype fp32{})",
+          value("storage_dtype"), may_be_axolotls ? "; axolotl's FSDP2, --wrap-embeddings off, leaves them" : ""));
     }
   }
   if (!std::holds_alternative<WrapLayers>(job.wrap)) {
@@ -137,9 +151,16 @@ void require_sharded_torchtune(const Job& job, Job& modelled) {
   require_usual_sharding(job);
 }
 
+/// Of torchtitan 0.2 each micro-batch of a step is walked through, in tens of milliseconds and MiB.
+constexpr std::int64_t kMostWalked = 64;
+
 /// torchtitan 0.2 (models/llama3/infra/parallelize.py: apply_fsdp), which wraps one way.
 void require_torchtitan_02(const Job& job) {
   if (job.modeling != Modeling::torchtitan_02) return;
+  if (job.accumulation > kMostWalked) {
+    throw NotModelled(fmt::format("--grad-accum {} with --modeling torchtitan-0.2 (up to {} are: --grad-accum {})",
+                                  job.accumulation, kMostWalked, kMostWalked));
+  }
   if (std::holds_alternative<ReshardLastKept>(job.reshard)) refuse_field(job, "reshard");
   if (!std::holds_alternative<WrapLayers>(job.wrap)) refuse_field(job, "wrap");
   if (!job.wrap_embeddings) refuse_field(job, "wrap_embeddings");

@@ -148,7 +148,7 @@ class PlanAsJob(unittest.TestCase):
 
     def test_on_another_stack_its_library_s_own_choices_are_left_out(self):
         typed = ("gpt2", "--gpus", "2xRTX4090", "--seq-len", "128")
-        for made_on in ("vramfit", "transformers"):
+        for made_on in ("vramfit", "transformers", "trl"):
             made = program("plan", *typed, "--stack", made_on, "--checkpointing", "full", "--micro-batch", "2", "-o", self.plan)
             self.assertEqual(made.returncode, 0, made.stderr)
             for stack in ("vramfit", "transformers", "accelerate", "deepspeed"):
@@ -209,6 +209,11 @@ class Messages(unittest.TestCase):
         self.said(2, '"vramfit help estimate"', *base, "1xH100-80GB", "--set", "foo=1")
         for twice in (("--seq-len", "64", "--set", "seq_len=128"), ("--set", "seq_len=64", "--set", "seq-len=128")):
             self.said(2, "contradicts --seq-len 64; leave one of them out", *base, "1xH100-80GB", *twice)
+        # A runtime begins with a bucket of its own, which contradicts nothing.
+        bucket = ("--runtime", "pytorch", "--bucket-bytes", "200", "--set", "runtime=pytorch")
+        self.said(2, "--set bucket_bytes=100: contradicts --bucket-bytes 200;", *base, "1xH100-80GB", *bucket, "--set", "bucket_bytes=100")
+        again = program(*base, "1xH100-80GB", *bucket, "--set", "bucket_bytes=200")
+        self.assertNotIn("contradicts", again.stderr)
 
     def test_of_files_that_are_something_else(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -49,7 +49,10 @@ std::string precision_lines(ExportWriter& writer) {
       if (!writer.is("method", "full")) {
         writer.refuse("frozen_dtype", "axolotl loads weights in bf16, which --frozen-dtype bf16 is");
       }
-      writer.refuse("precision", "axolotl loads weights in bf16, which --storage-dtype bf16 --state-dtype bf16 are");
+      writer.refuse("precision",
+                    fmt::format("axolotl loads weights in bf16, which {}--storage-dtype bf16 --state-dtype "
+                                "bf16 are",
+                                is_sharded(writer) ? "--wrap-embeddings off " : ""));
     }
     return "bf16: true\nfp16: false\n";
   }
@@ -74,8 +77,8 @@ std::string fsdp_lines(ExportWriter& writer) {
   if (!offloads && !writer.is("offload", "none")) writer.mark("offload", "FSDP offloads all or nothing");
   std::string text = fmt::format(
       "fsdp_version: 2\nfsdp_config:\n  auto_wrap_policy: TRANSFORMER_BASED_WRAP\n  offload_params: {}\n"
-      "  reshard_after_forward: {}\n  cpu_ram_efficient_loading: true\n  state_dict_type: SHARDED_STATE_DICT\n",
-      offloads, is_resharded(writer));
+      "  reshard_after_forward: {}\n  cpu_ram_efficient_loading: {}\n  state_dict_type: SHARDED_STATE_DICT\n",
+      offloads, is_resharded(writer), !writer.is("method", "qlora"));  // which axolotl refuses of 4 bits
   if (sharding.hybrid) {
     const Mesh& mesh = writer.plan().job.mesh;
     text += fmt::format("dp_replicate_size: {}\ndp_shard_size: {}\n", mesh.replicate, mesh.shard);

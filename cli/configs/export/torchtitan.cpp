@@ -23,7 +23,7 @@ constexpr std::array kFields{
     FieldRow{"optimizer", Carried::written},
     FieldRow{"optimizer_in_backward", Carried::written},
     FieldRow{"loss", Carried::marked, "full", "all logits exist at once"},
-    FieldRow{"attention", Carried::marked, "auto|flash", "torchtitan's own choice"},
+    FieldRow{"attention", Carried::marked, "auto|cudnn", "torchtitan runs cuDNN's wherever that has a kernel"},
     FieldRow{"frozen_dtype", Carried::refused, "", "torchtitan freezes nothing"},
     FieldRow{"quantization", Carried::refused, "", "torchtitan freezes nothing"},
     FieldRow{"lora_rank", Carried::implied},

@@ -28,6 +28,24 @@ void finish_ends(Draft& draft) {
       "flash attention; with attn_implementation: flash_attention_2 they have the others' dtype");
 }
 
+/// loaders/model.py: _set_device_map_config, _build_model and _apply_post_lora_load_setup, where `ddp` is on with FSDP,
+/// too (utils/config/__init__.py); schemas/validation.py: check_fsdp2_cpu_ram_efficient_loading_w_4bit. Of whole models
+/// on each GPU, those in 4 bits under FSDP2 are counted.
+void finish_fsdp_loading(Draft& draft) {
+  const bool is_in_4_bits = draft.is(fact::kBits, "4"), is_fsdp2 = draft.is(fact::kFsdpVersion, "2");
+  const bool is_efficient = draft.is(fact::kEfficientLoading, "on");
+  if (is_in_4_bits && is_fsdp2 && is_efficient) {
+    draft.not_modelled("cpu_ram_efficient_loading with load_in_4bit under FSDP2, which axolotl refuses (false is)");
+  } else if (is_in_4_bits && !is_fsdp2) {
+    draft.not_modelled(
+        "load_in_4bit under FSDP1, where axolotl loads the whole model on each GPU (fsdp_version: 2 is)");
+  } else if (!is_in_4_bits && !is_efficient) {
+    draft.not_modelled(
+        "FSDP without cpu_ram_efficient_loading, where axolotl moves the whole model to each GPU before it shards it "
+        "(cpu_ram_efficient_loading: true is)");
+  }
+}
+
 /// transformers 5.23, training_args.py: _process_fsdp_args, which axolotl hands its fsdp_config to; with FSDP2
 /// monkeypatch/accelerate/fsdp2.py, which prepares the model in accelerate's place.
 void finish_fsdp(Draft& draft) {
@@ -38,6 +56,7 @@ void finish_fsdp(Draft& draft) {
   } else {
     draft.assume("wrap_embeddings", "off", "axolotl's FSDP2 leaves embedding and output layer to the root");
   }
+  finish_fsdp_loading(draft);
 }
 
 /// utils/config/__init__.py: normalize_config.

@@ -38,8 +38,7 @@ class TorchtitanLoop final : public Loop {
 
   void update() override {
     parts_.enter(Phase::clip);
-    Tensor norm;
-    if (parts_.clip) norm = clip_gradients(torch(), parts_.wrapper);
+    const Tensor norm = clip_gradients(torch(), parts_.wrapper);  // whatever max_norm is
     step_optimizer();
     log();
     losses_.clear();

@@ -38,7 +38,8 @@ TEST_CASE("optim_args are read key by key, as a map and as a text") {
 }
 
 TEST_CASE("axolotl's FSDP1 has original parameters, transformers' default, unless its key says otherwise") {
-  const std::string fsdp = kAxolotl + "attn_implementation: flash_attention_2\nfsdp_config:\n  offload_params: false\n";
+  const std::string fsdp =
+      kAxolotl + "attn_implementation: flash_attention_2\nfsdp_config:\n  cpu_ram_efficient_loading: true\n";
   const ImportedJob job = imported("axolotl.yaml", fsdp);
   CHECK(value_of(job, "runtime") == "pytorch-fsdp1");
   CHECK(job.unmodelled.empty());
@@ -46,7 +47,8 @@ TEST_CASE("axolotl's FSDP1 has original parameters, transformers' default, unles
 }
 
 TEST_CASE("axolotl's FSDP2 leaves embeddings to the root and weights in bf16, where accelerate's does neither") {
-  const std::string fsdp = "attn_implementation: flash_attention_2\nfsdp_version: 2\nfsdp_config: {}\n";
+  const std::string fsdp =
+      "attn_implementation: flash_attention_2\nfsdp_version: 2\nfsdp_config: {cpu_ram_efficient_loading: true}\n";
   const ImportedJob job = imported("axolotl.yaml", kAxolotl + fsdp);
   CHECK(job.unmodelled.empty());
   CHECK(value_of(job, "wrap_embeddings") == "off");
@@ -56,6 +58,23 @@ TEST_CASE("axolotl's FSDP2 leaves embeddings to the root and weights in bf16, wh
   CHECK(value_of(adapted, "wrap_embeddings") == "off");
   CHECK(value_of(adapted, "frozen_dtype") == "bf16");
   CHECK(value_of(adapted, "storage_dtype").empty());
+}
+
+TEST_CASE("where axolotl has the whole model on each GPU before FSDP shards it is not modelled, except in 4 bits") {
+  const auto of = [](const std::string& bits, const std::string& version, const std::string& loading) {
+    return imported("axolotl.yaml", kAxolotl + "attn_implementation: flash_attention_2\n" + bits +
+                                        "fsdp_version: " + version + "\nfsdp_config: {" + loading + "}\n");
+  };
+  const std::string four = "adapter: qlora\nload_in_4bit: true\n", sends = "cpu_ram_efficient_loading: true";
+  for (const char* const version : {"1", "2"}) {
+    CAPTURE(version);
+    CHECK(of("", version, sends).unmodelled.empty());
+    CHECK(is_unmodelled(of("", version, ""), "moves the whole model to each GPU before it shards it"));
+    CHECK(is_unmodelled(of("adapter: lora\n", version, ""), "cpu_ram_efficient_loading: true is"));
+  }
+  CHECK(of(four, "2", "").unmodelled.empty());
+  CHECK(is_unmodelled(of(four, "2", sends), "which axolotl refuses"));
+  CHECK(is_unmodelled(of(four, "1", ""), "fsdp_version: 2 is"));
 }
 
 TEST_CASE("a strategy where FSDP2 has a switch is refused, as accelerate refuses it") {

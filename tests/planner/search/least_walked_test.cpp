@@ -330,4 +330,27 @@ TEST_CASE("of a model with few blocks, all of them and few micro-batches never s
   CHECK(alone > 40);
 }
 
+TEST_CASE("of torchtitan's steps, whose micro-batches are all walked through, each counts once") {
+  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
+                      .job = unresolved_job(),
+                      .fixed = {},
+                      .cluster = parse_cluster("8xH100-80GB"),
+                      .allowed = {}};
+  fix(request, "runtime", "pytorch-fsdp2");
+  fix(request, "modeling", "torchtitan-0.2");
+  fix(request, "checkpointing", "full");
+  fix(request, "seq_len", "4096");
+  fix(request, "micro_batch", "1");
+  fix(request, "grad_accum", "12");
+  const Job job = resolved(request).job;
+  const Graph graph = training_graph(request.spec, job);
+  LeastWalked least(request.spec, request.cluster, efficiency_of(request.cluster), {.clip = request.clip});
+  const std::optional<LeastOfWalk> bound = least.of(graph, job), whole = walked(request, graph, job);
+  REQUIRE(bound);
+  REQUIRE(whole);
+  check_memory(*bound, *whole);
+  CHECK(bound->compute_seconds <= whole->compute_seconds);
+  CHECK(5 * bound->compute_seconds > 4 * whole->compute_seconds);
+}
+
 }  // namespace vramfit

@@ -84,6 +84,9 @@ TEST_CASE("what axolotl's FSDP2 has no rules for is named, and what has some is 
   CHECK(why(kAdapters, {{"kernels", "liger+axolotl"}}).empty());  // whose fused loss reads the root's weights
   CHECK(why({{"method", "lora"}}, {{"wrap_embeddings", "off"}}).starts_with("--wrap-embeddings off with adapters"));
   CHECK(why(kAllWeights, {{"offload", "params"}}).starts_with("--wrap-embeddings off with --offload params"));
+  const std::string eight = why(kAllWeights, {{"optimizer", "adamw-8bit:torchao"}});
+  CHECK(eight.starts_with("--optimizer adamw-8bit:torchao with FSDP2 and trained weights in bf16"));
+  CHECK(why({{"wrap_embeddings", "off"}}, {{"optimizer", "adamw-8bit:torchao"}}).empty());
   CHECK(why({{"modeling", "trl"}}, {{"wrap_embeddings", "off"}})
             .starts_with("--wrap-embeddings off (accelerate gives them units of their own"));
   CHECK(why(kAllWeights, {{"state_dtype", "fp32"}}).starts_with("--storage-dtype bf16 with --state-dtype fp32"));
