@@ -222,7 +222,7 @@ void read_decoder_sizes(ConfigReader& config, ModelSpec& spec) {
   spec.num_hidden_layers = config.layers("num_hidden_layers", spec.num_hidden_layers);
   spec.num_attention_heads = config.size("num_attention_heads", spec.num_attention_heads);
   spec.max_position_embeddings = config.size("max_position_embeddings", spec.max_position_embeddings);
-  spec.attention_dropout = config.number("attention_dropout", 0, 0, 1);
+  if (!config.is_null("attention_dropout")) spec.attention_dropout = config.number("attention_dropout", 0, 0, 1);
   const bool omitted = !config.has("num_key_value_heads") && !config.is_null("num_key_value_heads");
   const std::int64_t fallback =
       omitted && spec.num_key_value_heads > 0 ? spec.num_key_value_heads : spec.num_attention_heads;

@@ -38,6 +38,7 @@ bool is_sharded_in_trainer(const Job& job) { return is_fsdp2(job) && has_trainer
 constexpr std::array kNearest{
     Nearest{"modeling", "", is_own, "--stack with the library's name sets its runtime, too"},
     Nearest{"attention", "", is_own, "--attention auto and math are, on CPU ranks"},
+    Nearest{"attention", "flash-attn", is_other, "--stack transformers, TRL's, DeepSpeed's and accelerate have it"},
     Nearest{"attention", "", is_old_titan_in_16_bits, "--attention flash is"},
     Nearest{"attention", "", is_other, "--attention auto is"},
     Nearest{"optimizer", "adamw:", uses_accelerate, "--optimizer adamw:fused and adamw:foreach are"},

@@ -37,6 +37,7 @@ const ExportTool& wanted_tool(const ExportFlags& flags) {
 
 /// Whether the tool is what the plan's figures are for: its stack, or one of its stacks (trl, trl-dpo, ...).
 bool is_planned_for(const PlanFile& plan, const ExportTool& tool) {
+  if (plan.job.modeling == Modeling::torchtitan) return false;  // what is written is for release 0.2
   const std::string_view stack = stack_of(plan.job).name;
   return stack == tool.name || stack.starts_with(fmt::format("{}-", tool.name));
 }
@@ -54,9 +55,11 @@ std::string figures_note(const PlanFile& plan, const ExportTool& tool, const Exp
     const std::string path = folder.empty() ? file.name : (std::filesystem::path(folder) / file.name).string();
     jobs += fmt::format(" --job {}", shell_quoted(printable(path, 4096)));
   }
+  const bool is_of_2024 = plan.job.modeling == Modeling::torchtitan;
+  const std::string_view whose = is_of_2024 ? "torchtitan as of December 2024" : stack_of(plan.job).what;
   return fmt::format(
       "\nNote: the plan's figures are for {}; ask for the tool's: vramfit estimate {}{}{} --gpus {} --rehearse auto\n",
-      stack_of(plan.job).what, shell_quoted(printable(plan.spec.name)), jobs, exported.job_flags, plan.cluster.text);
+      whose, shell_quoted(printable(plan.spec.name)), jobs, exported.job_flags, plan.cluster.text);
 }
 
 void write_files(const Export& exported, const std::string& folder) {

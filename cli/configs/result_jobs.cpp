@@ -135,8 +135,13 @@ bool is_by_precision(const JobField& field, const Job& job) {
 }
 
 /// The job as its library's stack begins it on `cluster`; nothing where no stack has its runtime with its modeling.
-std::optional<Job> begun_by_stack(const Job& job, const Cluster& cluster) {
-  const Job begun = on_stack(unresolved_job(), job_defaults(stack_of(job), job, cluster));
+/// `leaves`: it is for another stack now, also where its own has become another one.
+std::optional<Job> begun_by_stack(const Job& job, const Cluster& cluster, bool leaves) {
+  Job begun = on_stack(unresolved_job(), job_defaults(stack_of(job), job, cluster));
+  if (leaves && job.modeling == Modeling::torchtitan) {  // as --stack torchtitan began before it was release 0.2
+    begun.modeling = Modeling::torchtitan;
+    begun.attention = Attention::flash;
+  }
   const bool is_of_stack = begun.runtime == job.runtime && begun.modeling == job.modeling;
   return is_of_stack ? std::optional(begun) : std::nullopt;
 }
@@ -179,13 +184,14 @@ void apply_result(JobFlags& flags, JsonObject& document, const std::string& path
   if (document.has("clip")) flags.clips = flags.clips && document.boolean("clip");
   const bool is_elsewhere = is_on_other_cards(flags.gpus, cluster);
   const Stack& stack = stack_of(job);
-  const bool is_on_other_stack = !flags.stack.empty() && &stack_named(flags.stack) != &stack;
+  const bool is_on_other_stack =
+      !flags.stack.empty() && (&stack_named(flags.stack) != &stack || job.modeling == Modeling::torchtitan);
   // On other cards the library may train in another way, and another library does anyway: what it sets by itself, it
   // sets anew.
   const bool is_shared_otherwise = !replaced_origin(flags, job_field_named("runtime"), job).empty();
   std::optional<Job> begun;
   const bool is_begun_anew = (is_elsewhere || is_shared_otherwise) && flags.has_stack;
-  if (is_begun_anew || is_on_other_stack) begun = begun_by_stack(job, cluster);
+  if (is_begun_anew || is_on_other_stack) begun = begun_by_stack(job, cluster, is_on_other_stack);
   if (is_on_other_stack) leave_to_other_stack(flags, job, begun.value_or(Job()), path, set);
   if (is_on_other_stack && begun && begun->precision.name.empty()) {
     begun->precision = precision_on(*begun, default_precision(cluster));

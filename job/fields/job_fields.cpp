@@ -137,7 +137,8 @@ constexpr std::array kJobFields{
              "model, or modules by name. Default: layer",
              get_wrap, set_wrap, FieldGroup::sharding, HonouredBy::own_runtime},
     JobField{"wrap_embeddings", FieldForm::toggle, "on|off",
-             "Make the embeddings and the output head separate FSDP units. Default: on; --modeling torchtitan: off",
+             "Make the embeddings and the output head separate FSDP units. With --stack transformers, off is FSDP2 as "
+             "axolotl sets it up. Default: on; --modeling torchtitan and --kernels axolotl: off",
              get_toggle<&Job::wrap_embeddings>, set_toggle<&Job::wrap_embeddings>, FieldGroup::sharding,
              HonouredBy::own_runtime},
     JobField{"prefetch", FieldForm::text, "backward=pre|post|none,forward=K,limit=N",
@@ -228,9 +229,9 @@ constexpr std::array kJobFields{
              get_ignore_index, set_ignore_index, FieldGroup::memory, HonouredBy::own_runtime, AtResume::must_match,
              InPlan::optional},
     JobField{"attention", FieldForm::text, "auto|flash|efficient|cudnn|math|flash-attn",
-             "Attention kernel. cudnn is only modelled with --modeling transformers, with which math is transformers' "
-             "eager attention, and flash-attn the package of that name (flash_attention_2). Default: auto, which is "
-             "what PyTorch picks",
+             "Attention kernel. cudnn has rules with PyTorch's runtimes, except with --modeling torchtitan. With "
+             "transformers' and TRL's trainers and accelerate, math is transformers' eager attention, and flash-attn "
+             "the package of that name (flash_attention_2). Default: auto, which is what PyTorch picks",
              get_choice<&Job::attention, kAttentions>, set_choice<&Job::attention, kAttentions>, FieldGroup::memory},
     JobField{"compile", FieldForm::toggle, "on|off",
              "Compile the model and its loss with torch.compile (PyTorch's runtimes). The speed is predicted, the "

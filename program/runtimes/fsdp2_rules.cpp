@@ -2,7 +2,6 @@
 #include "program/runtimes/fsdp2_rules.h"
 
 #include <array>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -151,16 +150,9 @@ void require_sharded_torchtune(const Job& job, Job& modelled) {
   require_usual_sharding(job);
 }
 
-/// Of torchtitan 0.2 each micro-batch of a step is walked through, in tens of milliseconds and MiB.
-constexpr std::int64_t kMostWalked = 64;
-
 /// torchtitan 0.2 (models/llama3/infra/parallelize.py: apply_fsdp), which wraps one way.
 void require_torchtitan_02(const Job& job) {
   if (job.modeling != Modeling::torchtitan_02) return;
-  if (job.accumulation > kMostWalked) {
-    throw NotModelled(fmt::format("--grad-accum {} with --modeling torchtitan-0.2 (up to {} are: --grad-accum {})",
-                                  job.accumulation, kMostWalked, kMostWalked));
-  }
   if (std::holds_alternative<ReshardLastKept>(job.reshard)) refuse_field(job, "reshard");
   if (!std::holds_alternative<WrapLayers>(job.wrap)) refuse_field(job, "wrap");
   if (!job.wrap_embeddings) refuse_field(job, "wrap_embeddings");

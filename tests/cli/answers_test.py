@@ -163,6 +163,18 @@ class PlanAsJob(unittest.TestCase):
         for key in ("runtime", "mesh", "reduce_dtype"):
             self.assertEqual(copies["job"][key], begun["job"][key], key)
 
+    def test_of_torchtitan_as_of_2024_it_is_answered_for_what_its_stack_is_now(self):
+        typed = ("meta-llama/Llama-3.1-8B", "--gpus", "8xH100-80GB", "--seq-len", "1024")
+        of_2024 = ("--runtime", "pytorch-fsdp2", "--modeling", "torchtitan", "--precision", "bf16-mixed", "--attention", "flash", "--checkpointing", "full")
+        with open(self.plan, "w", encoding="utf-8") as file:
+            file.write(program("estimate", *typed, *of_2024, "--json").stdout)
+        for stack in ("torchtitan", "transformers"):
+            again = json.loads(program("estimate", "--job", self.plan, "--stack", stack, "--json").stdout)
+            first = json.loads(program("estimate", *typed, "--stack", stack, "--json").stdout)
+            self.assertEqual(again["verdict"], "fits", again.get("why"))
+            for key in ("runtime", "modeling", "attention", "wrap_embeddings", "reduce_dtype"):
+                self.assertEqual(again["job"].get(key), first["job"].get(key), (stack, key))
+
     def test_an_estimate_is_one_too_and_a_calibration_is_not(self):
         typed = ("gpt2", "--gpus", "2xRTX4090", "--seq-len", "128", "--stack", "trl")
         with open(self.plan, "w", encoding="utf-8") as file:

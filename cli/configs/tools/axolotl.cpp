@@ -226,6 +226,8 @@ constexpr std::array kOthers{
     UnmodelledKeys{"some parameters are frozen by name", "unfrozen_parameters spectrum_*"},
     UnmodelledKeys{"averages of gradients are kept beside the optimizer", "grokfast_*"},
     UnmodelledKeys{"rows without padding, which need different memory", "batch_flattening"},
+    UnmodelledKeys{"rows that are packed one by one, where axolotl usually makes one of a micro-batch",
+                   "multipack_real_batches"},
     UnmodelledKeys{"the allocator's cache is emptied now and then", "torch_empty_cache_steps gc_steps"},
     UnmodelledKeys{"the batch is made smaller until it fits", "auto_find_batch_size"},
     UnmodelledKeys{"a trainer of its own", "trainer_cls"},
@@ -279,7 +281,7 @@ constexpr std::array kIgnored{
                 "pretrain_multipack_* streaming* min_sample_len dataloader_* excess_length_strategy "
                 "added_tokens_overrides model_config cls_model_config type_of_model is_qwen_derived_model rope_scaling "
                 "shrink_embeddings mean_resizing_embeddings role_boundaries preprocess_iterable "
-                "pretraining_sample_concatenation num_dataset_shards_to_save multipack_real_batches "
+                "pretraining_sample_concatenation num_dataset_shards_to_save "
                 "experimental_skip_move_to_device freeze_mm_modules default_system_message total_num_tokens "
                 "reinit_weights low_cpu_mem_usage hf_use_auth_token torchdistx_path image_size "
                 "model_quantization_config_kwargs gptq_groupsize gptq_disable_exllama accelerator_config "

@@ -37,6 +37,7 @@ class Loop {
   /// Where in its step a micro-batch is: before the first comes the step's own beginning, and after the last an update.
   struct Place {
     bool is_first = true, is_last = true;
+    bool is_repeated = false;  // it stands for several
   };
   /// Forward and backward.
   virtual void micro_batch(Place place) = 0;
@@ -89,6 +90,9 @@ std::unique_ptr<Loop> make_sft_loop(LoopParts parts);
 std::unique_ptr<Loop> make_dpo_loop(LoopParts parts);
 std::unique_ptr<Loop> make_torchtune_loop(LoopParts parts);
 std::unique_ptr<Loop> make_torchtitan_loop(LoopParts parts);
+/// How many of torchtitan's micro-batches between a step's first and last are walked one by one, as each leaves inputs
+/// and a loss until the step's end. One more stands for the rest, whose inputs are a tensor of their own.
+inline constexpr std::int64_t kMostApartInTorchtitan = 30;
 std::unique_ptr<Loop> make_reward_loop(LoopParts parts);
 std::unique_ptr<Loop> make_grpo_loop(LoopParts parts);
 

@@ -1,5 +1,6 @@
 // Trainer.train_step of torchtitan's release 0.2 (train.py): losses are sums over tokens, divided by how many labels
 // all ranks have.
+#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -19,9 +20,10 @@ class TorchtitanLoop final : public Loop {
     heap().values = Category::activations;
     if (place.is_first) begin_step();
     labels_ = {};
-    ids_.push_back(tokens("ids"));
+    const Tensor ids = tokens("ids");
+    if (!place.is_repeated) ids_.push_back(ids);
     labels_ = tokens("labels");
-    Tensor logits = forward(ids_.back());
+    Tensor logits = forward(ids);
     parts_.wrapper.end_forward(logits);
     parts_.enter(Phase::loss);
     const Tensor sum = sum_of_losses(logits);
@@ -33,7 +35,7 @@ class TorchtitanLoop final : public Loop {
     logits = {};
     parts_.enter(Phase::backward);
     torch().backward(loss, [this] { parts_.wrapper.finish_backward(); });
-    losses_.push_back(std::move(loss));
+    if (!place.is_repeated) losses_.push_back(std::move(loss));
   }
 
   void update() override {
@@ -51,6 +53,11 @@ class TorchtitanLoop final : public Loop {
   void begin_step() {
     parts_.wrapper.zero_gradients();
     ids_.clear();
+    const std::int64_t repeated = parts_.job.accumulation - 2 - kMostApartInTorchtitan;
+    if (repeated > 0) {
+      const std::int64_t each = checked_mul(parts_.job.micro_batch, parts_.job.sequence);
+      ids_.push_back(sent(checked_mul(repeated, each), Dtype::i64, "ids of other micro-batches"));
+    }
     labels_of_rank_ = sent(1, Dtype::i64, "labels of this rank");
     const Scope scope(heap(), "labels of all ranks");
     summed(labels_of_rank_);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "job/sharding/sharding.h"
 #include "program/pytorch/modelings/peft_adapters.h"
 #include "program/stages/score_head.h"
 #include "program/stages/trainable.h"
@@ -186,6 +187,9 @@ LlamaGraph llama_graph(const Graph& graph, const Job& job) {
 
 Dtype scale_dtype(const Graph& graph, const Job& job, const LlamaGraph& llama) {
   if (job.method == Method::qlora) return dtype_of_loading(job);
+  // Rehearsed: DeepSpeed's ZeRO-1 and ZeRO-2 leave this buffer as it was loaded.
+  const bool is_flat = job.runtime == Runtime::deepspeed && !sharding_named(job.sharding).reshard;
+  if (is_flat && job.method == Method::full) return Dtype::f32;
   return held_parameters(graph, job)[static_cast<std::size_t>(llama.embedding)].dtype;
 }
 

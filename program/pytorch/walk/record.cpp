@@ -114,7 +114,10 @@ class Trainer {
       walk({.kind = Section::Kind::first, .steps = steps}, {.is_first = false, .is_last = false});
       --alike;
     }
-    for (; walks_all() && alike > 0; --alike) {
+    std::int64_t apart = 0;
+    if (has_unlike_micro_batches()) apart = std::min(alike, kMostApartInTorchtitan);
+    if (WholeWalks::are_wanted()) apart = alike;
+    for (; apart > 0; --apart, --alike) {
       walk({.kind = Section::Kind::middle, .steps = steps}, {.is_first = false, .is_last = false});
     }
     if (alike > 0) middle({.kind = Section::Kind::middle, .times = alike, .steps = steps});
@@ -127,12 +130,12 @@ class Trainer {
   }
 
   /// torchtitan's inputs and losses live until a step's end, so that none of its micro-batches is like another.
-  bool walks_all() const { return WholeWalks::are_wanted() || job_.modeling == Modeling::torchtitan_02; }
+  bool has_unlike_micro_batches() const { return job_.modeling == Modeling::torchtitan_02; }
 
   /// What is done again is not walked again: the same instructions are another section. Those of compiled code and FP8
   /// are changed section by section.
   bool does_again(Section section, Section::Kind kind) {
-    if (is_compiled_ || walks_all()) return false;
+    if (is_compiled_ || WholeWalks::are_wanted() || has_unlike_micro_batches()) return false;
     const auto known = std::ranges::find(sections_, kind, &Section::kind);
     if (known == sections_.end()) return false;
     section.begin = known->begin;
@@ -147,7 +150,7 @@ class Trainer {
     if (!wrapper_->settles_in_second() && does_again(section, Section::Kind::middle)) {
       loop_->pass_over();
     } else {
-      walk(section, {.is_first = false, .is_last = false});
+      walk(section, {.is_first = false, .is_last = false, .is_repeated = true});
     }
   }
 

@@ -127,6 +127,8 @@ TEST_CASE("documents that other tools pack are told apart with the flash-attn pa
   CHECK(imported("lora.yaml", kFactory + "packing: true\n").unmodelled.empty());
   const ImportedJob multipack = imported("axolotl.yaml", axolotl + "attn_implementation: flash_attention_2\n");
   CHECK_FALSE(is_unmodelled(multipack, "packing"));
+  CHECK(says(imported("axolotl.yaml", axolotl + "multipack_real_batches: true\n").unmodelled, "multipack_real_batches",
+             "packed one by one"));
   CHECK(testing::value_of(multipack, "packing") == "bfd");
 }
 

@@ -69,7 +69,7 @@ FEW = [
     AxolotlCase(**TINY, kernels="", storage="bf16", ranks=3, sharding="shard-grad-op", tied=True),
     AxolotlCase(**TINY, kernels="", precision="bf16-pure", ranks=2, checkpointing="full"),
     AxolotlCase(**TINY, **LORA, ranks=2, checkpointing="full", reenters=True, accumulation=2),
-    AxolotlCase(**TINY, kernels="mlp,qkv", zero=1, ranks=2, **LORA),  # the last one has kernels
+    AxolotlCase(**TINY, kernels="mlp,qkv", zero=1, ranks=2, **LORA),  # last, as `changed` takes its kernels away
 ]
 MORE = [
     *(AxolotlCase(**SMALL, **{**LORA, "lora_rank": 16}, checkpointing=checkpointing, lora_dropout=dropout, family=family)

@@ -157,7 +157,7 @@ MORE += [ZeroCase(**SMALL, zero=3, ranks=4, family=family, attention=attention, 
          for family, attention, tied, checkpointing, accumulation in (
              ("phi3", "auto", False, "full", 1), ("granite", "auto", True, "none", 2), ("gemma", "auto", True, "full", 1), ("gemma2", "math", True, "none", 1), ("gemma3_text", "auto", True, "full", 2))]
 MORE += [ZeroCase(**SMALL, zero=2, ranks=4, bucket=20_000_000, family=family, attention="auto", tied=tied, checkpointing="full")
-         for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True))]
+         for family, tied in (("mistral", False), ("qwen3", True), ("phi3", False), ("granite", True), ("gemma", True), ("gemma2", True), ("gemma3_text", True))]
 
 
 MORE += [

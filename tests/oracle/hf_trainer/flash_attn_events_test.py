@@ -7,7 +7,7 @@ the package: its real code around kernels that launch nothing.
 import dataclasses
 import sys
 
-from liger_events_test import FOLDER, LigerCase, counted, rehearsed  # which puts the folder above on the path
+from liger_events_test import FOLDER, FSDP1, QUANTIZED_BF16, LigerCase, counted, rehearsed  # which puts the folder above on the path
 from events_test import QLORA, SMALL, TINY, libraries, other_precision
 from recorded import Comparison
 from trl_zero import TRAINED_WITH
@@ -83,6 +83,14 @@ MORE = [
     *(FlashAttnCase(**SMALL, packing="bfd", ranks=ranks, sharding=sharding, batch=2, checkpointing="full", accumulation=2) for ranks, sharding in ((2, "no-shard"), (4, "full-shard"))),
     *(FlashAttnCase(**SMALL, **packing, ranks=ranks, zero=zero, batch=2, checkpointing="full", lora_rank=rank, frozen_dtype="bf16")
       for packing in ({"packing": "bfd"}, PACKED) for ranks, zero, rank in ((2, 2, 0), (4, 3, 0), (2, 3, 8))),
+    *(FlashAttnCase(**TINY, **packing, **FSDP1, batch=batch, checkpointing="full", lora_rank=rank, has_liger=has_liger)
+      for packing, batch, rank, has_liger in (({}, 1, 0, False), ({"packing": "bfd"}, 2, 4, False), (PACKED, 2, 0, True))),
+    FlashAttnCase(**QUANTIZED_BF16, **PACKED, **FSDP1, checkpointing="full"),
+    FlashAttnCase(**TINY, packing="bfd", ranks=2, offload="params", batch=2, checkpointing="full"),
+    FlashAttnCase(**TINY, packing="bfd", ranks=2, has_liger=True, batch=2, checkpointing="full", use_reentrant="on"),
+    FlashAttnCase(**TINY, trainer="trl-reward", batch=2),
+    FlashAttnCase(**TINY, trainer="trl-grpo", batch=2, reference=True),
+    FlashAttnCase(**{**TINY, "window": 64}, trainer="trl-dpo", batch=2, family="gemma2", tied=True),
 ]
 
 

@@ -95,6 +95,7 @@ MORE += [
 MORE += [
     SftZeroCase(**{**SMALL, "sequence": 640, "attention": "auto"}, **QLORA, packing="bfd", zero=2, ranks=8, checkpointing="full", batch=2),
     SftZeroCase(**{**SMALL, "sequence": 1000, "attention": "auto"}, packing="bfd", zero=3, ranks=2, precision="fp16-mixed", card="T4", checkpointing="full", sizes="auto", bucket=0),
+    SftZeroCase(**{**MASKED, "window": 64}, packing="bfd", zero=3, ranks=2, family="gemma2", tied=True, batch=2, checkpointing="full"),
     SftZeroCase(**{**SMALL, "sequence": 512, "attention": "math"}, packing="bfd", zero=1, ranks=4, family="qwen3", tied=True, batch=2, offload="optimizer"),
 ]
 
