@@ -39,7 +39,7 @@ void finish_fsdp_loading(Draft& draft) {
   } else if (is_in_4_bits && !is_fsdp2) {
     draft.not_modelled(
         "load_in_4bit under FSDP1, where axolotl loads the whole model on each GPU (fsdp_version: 2 is)");
-  } else if (!is_in_4_bits && !is_efficient) {
+  } else if (!is_in_4_bits && !is_efficient && !draft.is(fact::kAxolotlsDdp, "off")) {
     draft.not_modelled(
         "FSDP without cpu_ram_efficient_loading, where axolotl moves the whole model to each GPU before it shards it "
         "(cpu_ram_efficient_loading: true is)");

@@ -70,6 +70,7 @@ TEST_CASE("where axolotl has the whole model on each GPU before FSDP shards it i
     CAPTURE(version);
     CHECK(of("", version, sends).unmodelled.empty());
     CHECK(is_unmodelled(of("", version, ""), "moves the whole model to each GPU before it shards it"));
+    CHECK(of("ddp: false\n", version, "").unmodelled.empty());
     CHECK(is_unmodelled(of("adapter: lora\n", version, ""), "cpu_ram_efficient_loading: true is"));
   }
   CHECK(of(four, "2", "").unmodelled.empty());
