@@ -133,6 +133,8 @@ TEST_CASE("torchao's AdamW is refused by name where it has no rules, and what ha
   Job sharded = with_optimizer("transformers", "adamw-8bit:torchao");
   job_field_named("runtime").set(sharded, "pytorch-fsdp2");
   job_field_named("modeling").set(sharded, "transformers");  // whose units FSDP2 has from then on
+  CHECK(why(sharded, "2xH100-80GB").find("with FSDP2 and trained weights in bf16") != std::string::npos);
+  job_field_named("precision").set(sharded, "bf16-mixed");
   CHECK(why(sharded, "2xH100-80GB").find("--optimizer") == std::string::npos);
   CHECK(why(sharded, "7xH100-80GB").find("begins at no multiple of 16 bytes") != std::string::npos);
   job_field_named("offload").set(sharded, "params");
