@@ -68,6 +68,10 @@ void require_usual_sharding(const Job& job) {
 /// to the root. There its kernels alone have been compared, of all adapters.
 void require_wrapped_ends(const Job& job) {
   if (job.wrap_embeddings) return;
+  if (job.modeling != Modeling::transformers && job.axolotl.any()) {
+    throw NotModelled(fmt::format("--kernels {} with --modeling {} and FSDP2 (--stack transformers has it)",
+                                  job_field_named("kernels").get(job), job_field_named("modeling").get(job)));
+  }
   if (job.modeling != Modeling::transformers) {
     throw NotModelled("--wrap-embeddings off (accelerate gives them units of their own: --wrap-embeddings on)");
   }

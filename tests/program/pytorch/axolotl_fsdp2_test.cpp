@@ -87,6 +87,8 @@ TEST_CASE("what axolotl's FSDP2 has no rules for is named, and what has some is 
   const std::string eight = why(kAllWeights, {{"optimizer", "adamw-8bit:torchao"}});
   CHECK(eight.starts_with("--optimizer adamw-8bit:torchao with FSDP2 and trained weights in bf16"));
   CHECK(why({{"wrap_embeddings", "off"}}, {{"optimizer", "adamw-8bit:torchao"}}).empty());
+  CHECK(why(kAdapters, {{"modeling", "trl"}}).find("with --modeling trl and FSDP2 (--stack transformers has it)") !=
+        std::string::npos);
   CHECK(why({{"modeling", "trl"}}, {{"wrap_embeddings", "off"}})
             .starts_with("--wrap-embeddings off (accelerate gives them units of their own"));
   CHECK(why(kAllWeights, {{"state_dtype", "fp32"}}).starts_with("--storage-dtype bf16 with --state-dtype fp32"));
