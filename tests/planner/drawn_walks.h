@@ -34,6 +34,12 @@ inline PlanRequest drawn_family(std::mt19937& random, std::int64_t ranks, bool i
   return request_for(family, parse_cluster(fmt::format("{}x{}", ranks, card)));
 }
 
+/// Of a model whose layers are alike.
+inline void set_layers(ModelSpec& spec, std::int64_t layers) {
+  spec.num_hidden_layers = layers;
+  if (!spec.layer_spans.empty()) spec.layer_spans.resize(static_cast<std::size_t>(layers), spec.layer_spans.front());
+}
+
 /// One of TRL's trainers, with options of GRPO's that decide what is scored.
 inline void fix_trainer(PlanRequest& request, std::mt19937& random) {
   const std::string modeling = drawn_text(random, {"trl", "trl", "trl-dpo", "trl-reward", "trl-grpo"});
@@ -60,7 +66,7 @@ inline std::vector<Job> drawn_jobs(const PlanRequest& request, std::mt19937& ran
 inline PlanRequest drawn_of_deepspeed(std::mt19937& random) {
   const std::int64_t ranks = drawn(random, {1, 3, 8});
   PlanRequest request = drawn_family(random, ranks, false);
-  request.spec.num_hidden_layers = drawn(random, {4, 27, 32});
+  set_layers(request.spec, drawn(random, {4, 27, 32}));
   request.spec.vocab_size = drawn(random, {2048, 60000});
   request.spec.intermediate_size = drawn(random, {96, 3000});
   request.job.sequence = drawn(random, {16, 128, 1024});

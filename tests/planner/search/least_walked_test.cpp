@@ -29,6 +29,7 @@ using testing::fix;
 using testing::fix_trainer;
 using testing::request_for;
 using testing::resolved;
+using testing::set_layers;
 using testing::torchtitan_request;
 
 namespace {
@@ -39,7 +40,7 @@ PlanRequest drawn_request(std::mt19937& random) {
   const std::int64_t ranks = drawn(random, {1, 2, 4, 8});
   PlanRequest request = drawn_family(random, ranks, !is_trainer);
   ModelSpec& spec = request.spec;
-  spec.num_hidden_layers = drawn(random, {27, 32, 45});
+  set_layers(spec, drawn(random, {27, 32, 45}));
   spec.vocab_size = drawn(random, {2048, 5000, 60000});
   spec.intermediate_size = drawn(random, {96, 512, 3000});
   request.job.sequence = drawn(random, {16, 128, 1024});
@@ -297,8 +298,7 @@ PlanRequest drawn_shallow(std::mt19937& random) {
                         : kind == 1 ? drawn_of_deepspeed(random)
                                     : drawn_alternating(random);
   ModelSpec& spec = request.spec;
-  spec.num_hidden_layers = drawn(random, {2, 5, 12});
-  if (!spec.layer_spans.empty()) spec.layer_spans.resize(static_cast<std::size_t>(spec.num_hidden_layers));
+  set_layers(spec, drawn(random, {2, 5, 12}));
   request.job.global_batch = request.cluster.cards() * drawn(random, {6, 12, 20});
   return request;
 }
