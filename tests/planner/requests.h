@@ -8,6 +8,7 @@
 
 #include "job/fields/job_fields.h"
 #include "job/resolve_job.h"
+#include "model_specs/catalog.h"
 #include "planner/plan.h"
 #include "planner/search/search.h"
 #include "tests/support/config_file.h"
@@ -30,6 +31,15 @@ inline PlanRequest request_for(const std::string& model, const Cluster& cluster)
   request.job.global_batch = 8;
   request.fixed = {"seq_len", "global_batch"};
   return request;
+}
+
+/// A model of the catalog, by one of its names, with nothing set.
+inline PlanRequest catalog_request(const std::string& model, const std::string& gpus) {
+  return {.spec = catalog_spec(*find_in_catalog(model)),
+          .job = unresolved_job(),
+          .fixed = {},
+          .cluster = parse_cluster(gpus),
+          .allowed = {}};
 }
 
 /// Sets a field as a person does.

@@ -16,11 +16,7 @@ namespace vramfit {
 namespace {
 
 PlanRequest request_on(const std::string& gpus) {
-  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.2-1B")),
-                      .job = unresolved_job(),
-                      .fixed = {},
-                      .cluster = parse_cluster(gpus),
-                      .allowed = {}};
+  PlanRequest request = testing::catalog_request("meta-llama/Llama-3.2-1B", gpus);
   testing::fix(request, "seq_len", "1024");
   return request;
 }
@@ -109,11 +105,7 @@ TEST_CASE("hints of host memory that are followed as they are printed give a pla
 }
 
 TEST_CASE("where host memory alone is missing, the answer begins with the least that is known to do") {
-  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
-                      .job = unresolved_job(),
-                      .fixed = {},
-                      .cluster = parse_cluster("4xRTX4090,host=93GiB"),
-                      .allowed = {}};
+  PlanRequest request = testing::catalog_request("meta-llama/Llama-3.1-8B", "4xRTX4090,host=93GiB");
   const Plan none = make_plan(request);
   REQUIRE_FALSE(none.chosen);
   CAPTURE(none.why);

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "job/resolve_job.h"
-#include "model_specs/catalog.h"
 #include "planner/dimensions/dimensions.h"
 #include "planner/plan.h"
 #include "tests/planner/requests.h"
@@ -15,11 +14,7 @@ using testing::fix;
 namespace {
 
 PlanRequest request_of(const char* model, const char* gpus, std::int64_t sequence) {
-  PlanRequest request{.spec = catalog_spec(*find_in_catalog(model)),
-                      .job = unresolved_job(),
-                      .fixed = {},
-                      .cluster = parse_cluster(gpus),
-                      .allowed = {}};
+  PlanRequest request = testing::catalog_request(model, gpus);
   request.job.global_batch = request.cluster.cards();
   request.job.sequence = sequence;
   return request;

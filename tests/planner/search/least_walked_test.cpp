@@ -9,7 +9,6 @@
 
 #include "estimator/least/least_while_updating.h"
 #include "estimator/time/seconds.h"
-#include "model_specs/catalog.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/readers/least_reserved.h"
@@ -215,11 +214,7 @@ TEST_CASE("where kinds of blocks alternate, walks of a few rounds of them never 
 TEST_CASE("under DeepSpeed, a large model's bounds are most of what it takes") {
   for (const char* checkpointing : {"none", "full"}) {
     CAPTURE(checkpointing);
-    PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
-                        .job = unresolved_job(),
-                        .fixed = {},
-                        .cluster = parse_cluster("8xH100-80GB"),
-                        .allowed = {}};
+    PlanRequest request = testing::catalog_request("meta-llama/Llama-3.1-8B", "8xH100-80GB");
     fix(request, "runtime", "deepspeed");
     fix(request, "modeling", "transformers");
     fix(request, "seq_len", "4096");
@@ -331,11 +326,7 @@ TEST_CASE("of a model with few blocks, all of them and few micro-batches never s
 }
 
 TEST_CASE("of torchtitan's steps, whose micro-batches are all walked through, each counts once") {
-  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
-                      .job = unresolved_job(),
-                      .fixed = {},
-                      .cluster = parse_cluster("8xH100-80GB"),
-                      .allowed = {}};
+  PlanRequest request = testing::catalog_request("meta-llama/Llama-3.1-8B", "8xH100-80GB");
   fix(request, "runtime", "pytorch-fsdp2");
   fix(request, "modeling", "torchtitan-0.2");
   fix(request, "checkpointing", "full");

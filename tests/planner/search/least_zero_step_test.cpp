@@ -9,11 +9,11 @@
 
 #include "estimator/time/activation_seconds.h"
 #include "estimator/time/seconds.h"
-#include "model_specs/catalog.h"
 #include "program/make_program.h"
 #include "program/not_modelled.h"
 #include "program/stages/adapters.h"
 #include "tests/planner/drawn_walks.h"
+#include "tests/planner/requests.h"
 
 namespace vramfit {
 
@@ -90,11 +90,7 @@ TEST_CASE("no step of ZeRO is shorter than its collectives, its kernels with act
 }
 
 TEST_CASE("a large model's bound without a whole walk is nearly what its step takes") {
-  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
-                      .job = unresolved_job(),
-                      .fixed = {},
-                      .cluster = parse_cluster("8xH100-80GB"),
-                      .allowed = {}};
+  PlanRequest request = testing::catalog_request("meta-llama/Llama-3.1-8B", "8xH100-80GB");
   fix(request, "runtime", "deepspeed");
   fix(request, "modeling", "transformers");
   fix(request, "seq_len", "4096");

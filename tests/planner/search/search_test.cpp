@@ -228,11 +228,7 @@ TEST_CASE("recomputing a part is chosen where it is the fastest that fits: every
 }
 
 TEST_CASE("a reduction goes on behind the backward pass where links are slow, if there is memory for it") {
-  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
-                      .job = unresolved_job(),
-                      .fixed = {},
-                      .cluster = parse_cluster("8xRTX-4090"),
-                      .allowed = {}};
+  PlanRequest request = testing::catalog_request("meta-llama/Llama-3.1-8B", "8xRTX-4090");
   for (const auto& [field, value] :
        {std::pair{"seq_len", "4096"}, std::pair{"micro_batch", "1"}, std::pair{"sharding", "full-shard"},
         std::pair{"reshard", "last-kept"}, std::pair{"wrap", "layer"}, std::pair{"checkpointing", "full"},

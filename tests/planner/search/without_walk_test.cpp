@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include "model_specs/catalog.h"
 #include "planner/search/best_first.h"
 #include "planner/search/least_walked.h"
 #include "program/make_program.h"
@@ -29,11 +28,7 @@ struct Case {
 };
 
 PlanRequest request_of(const Case& each) {
-  PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.2-3B")),
-                      .job = unresolved_job(),
-                      .fixed = {},
-                      .cluster = parse_cluster(each.gpus),
-                      .allowed = {}};
+  PlanRequest request = testing::catalog_request("meta-llama/Llama-3.2-3B", each.gpus);
   fix(request, "seq_len", "64");
   fix(request, "checkpointing", "full");
   fix(request, "runtime", each.runtime);
@@ -100,11 +95,7 @@ TEST_CASE("without a walk, no more is known of a job than it takes, and weights 
 TEST_CASE("what certainly keeps more in host memory than a node has is passed over without a walk") {
   for (const char* host : {"16GiB", "4096GiB"}) {
     CAPTURE(host);
-    PlanRequest request{.spec = catalog_spec(*find_in_catalog("meta-llama/Llama-3.1-8B")),
-                        .job = unresolved_job(),
-                        .fixed = {},
-                        .cluster = parse_cluster(fmt::format("1xH100-80GB,host={}", host)),
-                        .allowed = {}};
+    PlanRequest request = testing::catalog_request("meta-llama/Llama-3.1-8B", fmt::format("1xH100-80GB,host={}", host));
     fix(request, "runtime", "deepspeed");
     fix(request, "modeling", "transformers");
     fix(request, "seq_len", "512");
